@@ -3,13 +3,14 @@
 import base64
 import hmac
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 import pytest
 
 from legacy_queue.domain import hawk
 from legacy_queue.domain.errors import AuthenticationFailed
 from legacy_queue.domain.hawk import SignedRequest
+from tests.domain.tasks import HOUR
 
 NOW = datetime(2018, 3, 4, 5, 6, 7, 890_000, tzinfo=UTC)
 SECONDS = int(NOW.timestamp())
@@ -22,10 +23,7 @@ EXT = "eyJhdXRob3JpemVkU2NvcGVzIjpbXX0="
 
 
 def signed(
-    request: SignedRequest = REQUEST,
-    now: datetime = NOW,
-    body: bytes = b"",
-    content_type: str | None = None,
+    request: SignedRequest = REQUEST, now: datetime = NOW, body: bytes = b"", content_type: str | None = None
 ) -> SignedRequest:
     """The signature covers the body if a content type is given."""
     covered = replace(request, body=body, content_type=content_type)
@@ -33,9 +31,7 @@ def signed(
     return replace(request, authorization=header)
 
 
-def with_bewit(
-    target: str = TARGET, expires: datetime = NOW + timedelta(hours=1), ext: str = ""
-) -> SignedRequest:
+def with_bewit(target: str = TARGET, expires: datetime = NOW + HOUR, ext: str = "") -> SignedRequest:
     end = str(int(expires.timestamp()))
     lines = ["hawk.1.bewit", end, "", "GET", target, REQUEST.host.lower(), str(REQUEST.port), "", ext, ""]
     mac = base64.b64encode(hmac.digest(KEY.encode(), "\n".join(lines).encode(), "sha256")).decode()

@@ -2,7 +2,7 @@
 
 import json
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -16,15 +16,15 @@ from legacy_queue.domain.authentication import (
 from legacy_queue.domain.errors import AuthenticationFailed
 from tests.clients.javascript import javascript
 from tests.clients.python import taskcluster
+from tests.domain.tasks import DAY, HOUR, MINUTE, MS
 
 ISSUER = Client("queue", "the-access-token-of-the-issuer", ("*",))
 START = datetime(2018, 3, 4, 5, 6, 7, tzinfo=UTC)
-EXPIRY = START + timedelta(hours=1)
+EXPIRY = START + HOUR
 SEED = "Ftd3l2lESxuMdTxXNARMUQcMdMPvE2QJaauYyPNqULnA"
 SCOPES = ("queue:claim-task:T/0", "assume:x*", "with spaces ~")
 NAMED = "task-client/T/0/on/wg/wid/until/1520143567"
 EACH = pytest.mark.parametrize(("name", "scopes"), [(None, SCOPES), (NAMED, SCOPES), (NAMED, ()), (None, ())])
-MINUTE, MS = timedelta(minutes=1), timedelta(milliseconds=1)
 
 
 def token(
@@ -42,46 +42,24 @@ def ours(name: str | None = None, scopes: tuple[str, ...] = SCOPES, **changes: A
     return create_temporary_credentials(ISSUER, name, scopes, **times)
 
 
-def from_python(name: str | None, scopes: tuple[str, ...]) -> TemporaryCredentials:
-    made = taskcluster.client.createTemporaryCredentials(
-        ISSUER.client_id, ISSUER.access_token, START, EXPIRY, list(scopes), name
-    )
-    return TemporaryCredentials(made["clientId"], made["accessToken"].decode(), made["certificate"])
-
-
-def from_javascript(client: str, name: str | None, scopes: tuple[str, ...]) -> TemporaryCredentials:
-    made = javascript(
-        "certificate",
-        client=client,
-        options={
-            "credentials": {"clientId": ISSUER.client_id, "accessToken": ISSUER.access_token},
-            "start": START.timestamp() * 1000,
-            "expiry": EXPIRY.timestamp() * 1000,
-            "scopes": scopes,
-            **({"clientId": name} if name else {}),
-        },
-    )
-    return TemporaryCredentials(made["clientId"], made["accessToken"], made["certificate"])
-
-
-def same_as(theirs: TemporaryCredentials, name: str | None, scopes: tuple[str, ...]) -> bool:
-    """Whether this code makes the same credentials from the same seed."""
-    wire = json.loads(theirs.certificate)
-    made = ours(name, scopes, seed=wire["seed"])
-    return (made.client_id, made.access_token, json.loads(made.certificate)) == (
-        theirs.client_id,
-        theirs.access_token,
-        wire,
-    )
+def are_as_ours(theirs: Any, name: str | None, scopes: tuple[str, ...]) -> bool:
+    """Whether this code accepts the credentials, and makes the same from the same seed."""
+    made = TemporaryCredentials(theirs["clientId"], theirs["accessToken"], theirs["certificate"])
+    assert token(made) == made.access_token
+    wire = json.loads(made.certificate)
+    same = ours(name, scopes, seed=wire["seed"])
+    assert (same.client_id, same.access_token) == (made.client_id, made.access_token)
+    return bool(json.loads(same.certificate) == wire)
 
 
 @EACH
 def test_credentials_of_the_python_client_are_accepted_and_equal_to_ours(
     name: str | None, scopes: tuple[str, ...]
 ) -> None:
-    theirs = from_python(name, scopes)
-    assert token(theirs) == theirs.access_token
-    assert same_as(theirs, name, scopes)
+    theirs = taskcluster.client.createTemporaryCredentials(
+        ISSUER.client_id, ISSUER.access_token, START, EXPIRY, list(scopes), name
+    )
+    assert are_as_ours({**theirs, "accessToken": theirs["accessToken"].decode()}, name, scopes)
 
 
 @pytest.mark.processes
@@ -90,16 +68,22 @@ def test_credentials_of_the_python_client_are_accepted_and_equal_to_ours(
 def test_credentials_of_the_javascript_client_are_accepted_and_equal_to_ours_if_they_have_scopes(
     client: str, name: str | None, scopes: tuple[str, ...]
 ) -> None:
-    theirs = from_javascript(client, name, scopes)
-    assert token(theirs) == theirs.access_token
+    options = {
+        "credentials": {"clientId": ISSUER.client_id, "accessToken": ISSUER.access_token},
+        "start": START.timestamp() * 1000,
+        "expiry": EXPIRY.timestamp() * 1000,
+        "scopes": scopes,
+        **({"clientId": name} if name else {}),
+    }
+    theirs = javascript("certificate", client=client, options=options)
     # without scopes JavaScript signs a text that ends in a newline, Python and this code one that does not
-    assert same_as(theirs, name, scopes) == bool(scopes)
+    assert are_as_ours(theirs, name, scopes) == bool(scopes)
 
 
 def test_a_certificate_is_valid_with_a_drift_of_five_minutes_and_for_31_days() -> None:
     for now in (START - 5 * MINUTE, EXPIRY + 5 * MINUTE):  # a drift of clocks
         assert token(ours(), now)
-    assert token(ours(expiry=START + timedelta(days=31)))
+    assert token(ours(expiry=START + 31 * DAY))
     assert token(ours(), issuer=None) == token(ours(), issuer="") == ours().access_token
     # the issuer may hold patterns of the scopes that it gives, and of the client that it names
     assert token(ours("a/b"), held=(*SCOPES, "auth:create-client:a/*"))
@@ -110,7 +94,7 @@ def test_a_certificate_is_valid_with_a_drift_of_five_minutes_and_for_31_days() -
     [
         (ours(), {"now": START - 5 * MINUTE - MS}, "not valid yet"),
         (ours(), {"now": EXPIRY + 5 * MINUTE + MS}, "expired"),
-        (ours(expiry=START + timedelta(days=31) + MS), {}, "lasts longer than 31 days"),
+        (ours(expiry=START + 31 * DAY + MS), {}, "lasts longer than 31 days"),
         (ours("a/b"), {"held": SCOPES}, "exceeds its issuer's scopes"),
         (ours("a/b"), {"held": (*SCOPES[1:], "auth:create-client:a/*")}, "exceeds its issuer's scopes"),
         (ours(seed=SEED[1:]), {}, "malformed"),
@@ -123,7 +107,6 @@ def test_a_certificate_is_valid_with_a_drift_of_five_minutes_and_for_31_days() -
         (ours(), {"expiry": 10**4000}, "signature does not match"),
         (ours(), {"seed": SEED[:-1] + "B"}, "signature does not match"),
         (ours(), {"scopes": "*"}, "malformed"),
-        (ours(), {"scopes": [1]}, "malformed"),
         (ours(), {"scopes": ["é"]}, "malformed"),
         (ours(), {"start": 1520139967000.0}, "malformed"),
         (ours(), {"signature": "\ud800"}, "malformed"),
