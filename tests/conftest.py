@@ -3,6 +3,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,6 @@ from hypothesis import HealthCheck, settings
 
 from legacy_queue.local_processes.azurite import Azurite
 from tests import guard, shapes
-from tests.parsers import PARSERS
 from tests.rabbitmq import RabbitMQ
 
 pytest_plugins = ["tests.times"]
@@ -49,8 +49,8 @@ RABBITMQ_HOME = Path(__file__).parents[1] / ".rabbitmq"
 
 
 def pytest_report_header() -> str:
-    without = "" if "fast" in PARSERS else "; gunicorn_h1c is not installed: scripts/install compiles it"
-    return f"parsers of HTTP: {', '.join(PARSERS)}{without}"
+    without = "without gunicorn_h1c, which scripts/install compiles"
+    return f"parsers of HTTP: gunicorn's own, {'and in C' if find_spec('gunicorn_h1c') else without}"
 
 
 @pytest.hookimpl(tryfirst=True)

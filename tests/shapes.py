@@ -50,20 +50,12 @@ def _read(lines: list[str], found: dict[str, Schema]) -> None:
         if said.strip() != "closed":
             _add(above[-1], name, _schema(said.strip()))
             continue
-        closed: Schema = {"type": "object", "properties": {}, "required": [], "additionalProperties": False}
-        if not above:
-            closed = found.setdefault(name, closed)
-        else:
-            of_list = name.removesuffix(" (each)")
-            place = above[-1]["properties"].get(of_list, {})
-            if place.get("additionalProperties") is False:
-                closed = place
-            elif "items" in place:
-                closed = place["items"] if place["items"].get("properties") else closed
-                place["items"] = closed
-            else:
-                above[-1]["properties"][of_list] = closed
-        above.append(closed)
+        places, at = above[-1]["properties"] if above else found, name.removesuffix(" (each)")
+        if "items" in places.get(at, {}):
+            places, at = places[at], "items"
+        if not places.get(at, {}).get("properties"):
+            places[at] = {"type": "object", "properties": {}, "required": [], "additionalProperties": False}
+        above.append(places[at])
 
 
 def _add(owner: Schema, name: str, schema: Schema) -> None:

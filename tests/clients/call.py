@@ -8,17 +8,9 @@ with stdin. ``options`` are the client's.
 import base64
 import json
 import sys
-import warnings
 from typing import Any
 
-# Python 3.9 removed it; each signed call of taskcluster 3.0.2 needs it
-vars(base64).setdefault("encodestring", base64.encodebytes)
-
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # a fresh install of 3.0.2 compiles its old escapes here
-    import taskcluster
-    import taskcluster.client
-    from taskcluster.exceptions import TaskclusterAuthFailure, TaskclusterRestFailure
+from tests.clients.python import taskcluster
 
 
 def _call(queue: Any, job: dict[str, Any]) -> Any:
@@ -55,12 +47,11 @@ def _put_object(queue: Any, job: dict[str, Any]) -> None:
 def _download(queue: Any, job: dict[str, Any]) -> dict[str, Any]:
     """The content of an artifact, in base64, and its type; or the reason of one that is an error."""
     from taskcluster.download import downloadArtifactToBuf
-    from taskcluster.exceptions import TaskclusterArtifactError
 
     run = dict(zip(("taskId", "runId", "name"), job["args"], strict=True))
     try:
         content, content_type = downloadArtifactToBuf(**run, queueService=queue)
-    except TaskclusterArtifactError as error:
+    except taskcluster.exceptions.TaskclusterArtifactError as error:
         return {"reason": error.reason}
     return {"content": base64.b64encode(content).decode(), "contentType": content_type}
 
@@ -82,7 +73,7 @@ for line in sys.stdin:
     queue = taskcluster.Queue(job["options"])
     try:
         result = {"answer": _JOBS[job["job"]](queue, job)}
-    except (TaskclusterRestFailure, TaskclusterAuthFailure) as failure:
+    except (taskcluster.TaskclusterRestFailure, taskcluster.TaskclusterAuthFailure) as failure:
         result = {"refused": {"status": failure.status_code, "body": failure.body}}
     finally:
         queue.session.close()

@@ -6,6 +6,7 @@ import ssl
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
+from importlib.util import find_spec
 
 import pytest
 from lxml import etree
@@ -15,9 +16,11 @@ from legacy_queue.http.client_connection import disconnected
 from legacy_queue.server.client_socket import MAX_UNSENT, ClientSocket
 from legacy_queue.server.refusals import MAX_HEAD, MAX_LINE
 from legacy_queue.server.worker import Reader, http_parser
-from tests.parsers import PARSERS
 from tests.server.serving import GET, LONG, POST, SHORT, Served, Tls, answer, closing, reset, serving
 from tests.system.processes import read_all, wait_until
+
+# gunicorn's words for its own parser of HTTP, and for that in C where scripts/install has compiled it
+PARSERS = ("python", "fast") if find_spec("gunicorn_h1c") else ("python",)
 
 
 @pytest.fixture(scope="module", params=PARSERS)

@@ -266,21 +266,10 @@ def serve(
         assert wait_until(lambda: not processes_of(data_dir)), "the server's Azurite has ended with it"
 
 
-@dataclass
-class WorkerProcess(Running):
-    """A sample worker and the steps that it has logged."""
-
-    @property
-    def steps(self) -> list[str]:
-        """The event of each whole line of its log."""
-        whole = [line for line in self.errors.splitlines(keepends=True) if line.endswith("\n")]
-        return [json.loads(line)["event"] for line in whole]
-
-
 @contextmanager
-def work(folder: Path, server: Server, worker_type: str, *options: str) -> Iterator[WorkerProcess]:
+def work(folder: Path, server: Server, worker_type: str, *options: str) -> Iterator[Running]:
     """A ``legacy-queue worker`` of ``system/<worker_type>``."""
     env = client_env(server.root_url, server.credentials)
     with run(folder, "worker", f"system/{worker_type}", *options, env=env) as running:
-        yield WorkerProcess(running.process, running.folder)
+        yield running
         assert leaks(running.errors, server.secrets) == []

@@ -127,12 +127,13 @@ def real_client(name: str, server: Server) -> Iterator[RealClient]:
     node = "node" if name in TODAY else CLIENTS_DIR / "node_modules/node-10/bin/node"
     command: list[str | Path] = [node, CLIENTS_DIR / "call.js", major]
     if package == "pypi":
-        command = [python_of_today() if name in TODAY else sys.executable, CLIENTS_DIR / "call.py"]
+        command = [python_of_today() if name in TODAY else sys.executable, "-m", "tests.clients.call"]
     elif not (CLIENTS_DIR / "node_modules").is_dir():
         pytest.fail(f"{CLIENTS_DIR}/node_modules is missing: scripts/install --services makes it.")
     url = {"baseUrl": server.base_url} if major in ("3", "4") else {"rootUrl": server.root_url}
     options = {**url, "credentials": server.credentials}
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    root, pipe = CLIENTS_DIR.parents[1], subprocess.PIPE
+    with subprocess.Popen(command, cwd=root, stdin=pipe, stdout=pipe, text=True) as process:
         try:
             yield RealClient(options, process)
         finally:

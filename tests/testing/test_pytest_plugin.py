@@ -41,7 +41,7 @@ def test_that_fails(legacy_queue):
 
 
 def test_that_forgets_its_fault(legacy_queue):
-    legacy_queue.fault("claimTask", status=503)
+    legacy_queue.fault("azure.receive", lose=True)
 
 
 def test_that_fails_without_a_queue():
@@ -109,7 +109,7 @@ SAID = (
     "*of-the-class/test-worker-type pending: run 0 pending",
     "*createTask status=503, fired: 0",
     "*warnings of the server: none",
-    "*test_defaults.py:*: FaultNeverFired: this fault never fired: endpoint='claimTask', status=503",
+    "*test_defaults.py:*: FaultNeverFired: this fault never fired: endpoint='azure.receive', lose=True",
     "the server did not start: there is no setting LEGACY_QUEUE_CLAIM_TIMOUT; the nearest is *_CLAIM_TIMEOUT",
     "*UsageError: pytest.mark.legacy_queue takes settings as keywords, such as storage='azurite'*",
 )

@@ -1,6 +1,6 @@
 """The sample worker with real commands and a real queue. ``conform`` judges it by the rules."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from queue import SimpleQueue
@@ -41,27 +41,29 @@ MALFORMED: list[Any] = [
 ]
 
 Steps = list[tuple[str, dict[str, Any]]]
-Act = Callable[[SampleWorker], object]
 
 
-def work(queue: LegacyQueue, acts: Mapping[str, Act] | None = None, **settings: Any) -> Steps:
-    """Run a worker to its end, by default after a task; its steps. An act is done after a step."""
+def work(
+    queue: LegacyQueue, at_run: Callable[[SampleWorker], object] = id, max_tasks: int = 1, **settings: Any
+) -> Steps:
+    """Run a worker to its end; its steps. ``at_run`` is called when it runs a task."""
     steps: Steps = []
 
     def on_step(step: str, **fields: Any) -> None:
         steps.append((step, fields))
-        if acts and step in acts:
-            acts[step](worker)
+        if step == "run":
+            at_run(worker)
 
-    own: dict[str, Any] = {
-        "base_url": queue.base_url,
-        "credentials": Credentials.from_wire(queue.credentials),
-        "pool": "test-provisioner/test-worker-type",
-        "worker_group": "group",
-        "worker_id": "id",
-        "max_tasks": 1,
-    }
-    worker = SampleWorker(WorkerSettings(**{**own, **settings}), on_step)
+    own = WorkerSettings(
+        base_url=queue.base_url,
+        credentials=Credentials.from_wire(queue.credentials),
+        pool="test-provisioner/test-worker-type",
+        worker_group="group",
+        worker_id="id",
+        max_tasks=max_tasks,
+        **settings,
+    )
+    worker = SampleWorker(own, on_step)
     worker.run()
     return steps
 
@@ -180,7 +182,7 @@ def test_a_worker_that_stops_kills_the_task_reports_it_and_does_not_claim_its_re
         wait_until(lambda: asks in requests.get(f"{legacy_queue.root_url}/metrics", timeout=LONG).text)
         worker.stop()
 
-    work(legacy_queue, {"run": stop}, protocol="claimwork", capacity=2, max_tasks=2)
+    work(legacy_queue, stop, protocol="claimwork", capacity=2, max_tasks=2)
     first, retry = legacy_queue.status(task_id)["runs"]
     assert first["reasonResolved"] == "worker-shutdown"
     assert retry["state"] == "pending"
