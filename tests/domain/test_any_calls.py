@@ -17,7 +17,7 @@ from legacy_queue.domain.errors import QueueError
 from legacy_queue.domain.events import EVER, Event, events_since
 from legacy_queue.domain.ids import MAX_RUNS
 from legacy_queue.domain.outcome import Outcome
-from legacy_queue.domain.task import Run, Task, Worker
+from legacy_queue.domain.task import Task, Worker
 from tests.domain.tasks import (
     ALICE,
     BOB,
@@ -28,13 +28,13 @@ from tests.domain.tasks import (
     MINUTE,
     MS,
     NOW,
+    OTHER_ID,
     POLLED,
     TASK_ID,
     definition,
 )
 
 Act = Callable[[Task, datetime], Outcome]
-REQUIRED_ID = "eWIgwMgxSfeXQ36iBbOxiQ"
 RETRIES = 2
 
 
@@ -48,26 +48,22 @@ def report(run_id: int, state: str, reason: str) -> Act:
     return lambda task, now: transitions.resolve(task, run_id, state, reason, now)
 
 
-def release(run_id: int, worker: Worker, run: Run | None) -> Act:
-    until = (run and run.taken_until) or NOW
-    return lambda task, _: transitions.release_claim(task, run_id, worker, until)
-
-
 def acts(task: Task, worker: Worker) -> Mapping[str, Act]:
     """What somebody may call who sees the task as it is now."""
     run_id = max(0, len(task.runs) - 1)
+    until = (task.last_run and task.last_run.taken_until) or NOW
     return {
         "claim": claim(run_id, worker),
         "claim the next run": claim(run_id + 1, worker),
         "reclaim": lambda task, now: transitions.reclaim(task, run_id, CLAIM_TIMEOUT, now),
         "completed": report(run_id, "completed", "completed"),
         "worker-shutdown": report(run_id, "exception", "worker-shutdown"),
-        "release": release(run_id, worker, task.last_run),
+        "release": lambda task, _: transitions.release_claim(task, run_id, worker, until),
         "cancel": transitions.cancel,
         "expire": transitions.expire,
         "rerun": transitions.rerun,
         "schedule": transitions.schedule,
-        "satisfy": lambda task, now: transitions.satisfy(task, REQUIRED_ID, now),
+        "satisfy": lambda task, now: transitions.satisfy(task, OTHER_ID, now),
         "raise": lambda task, now: transitions.change_priority(task, "high", now),
         "lower": lambda task, now: transitions.change_priority(task, "low", now),
     }
@@ -112,7 +108,7 @@ def test_any_calls_keep_the_runs_and_a_crash_would_publish_the_events_that_they_
     waits: bool, steps: Sequence[tuple[str, Worker, timedelta]]
 ) -> None:
     now = NOW
-    outcome = transitions.create(TASK_ID, definition(retries=RETRIES), [REQUIRED_ID] * waits, now)
+    outcome = transitions.create(TASK_ID, definition(retries=RETRIES), [OTHER_ID] * waits, now)
     task, published = outcome.task, [*outcome.events]
     for call, worker, wait in steps:
         now += wait

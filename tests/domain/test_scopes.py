@@ -65,15 +65,9 @@ def test_the_missing_scopes_are_described_in_words_and_an_empty_value_satisfies_
     assert missing(["*"], expression, params) == (NONE if words == NONE else None)
 
 
-@pytest.mark.parametrize(
-    ("scope", "may"),
-    [
-        *((scope, True) for scope in ("*", "a:*", "a:b:*", "a:b:c", "a:b:c/*")),
-        *((scope, False) for scope in ("b:*", "a:b", "a:bc:*")),
-    ],
-)
-def test_a_scope_may_satisfy_a_template_for_some_parameters(scope: str, may: bool) -> None:
-    assert may_satisfy(["x", scope], "a:b:<p>/<q>") is may
+def test_a_scope_may_satisfy_a_template_for_some_parameters() -> None:
+    scopes = ("*", "a:*", "a:b:*", "a:b:c", "a:b:c/*", "b:*", "a:b", "a:bc:*")
+    assert [scope for scope in scopes if may_satisfy(["x", scope], "a:b:<p>/<q>")] == [*scopes[:5]]
 
 
 def test_the_templates_of_an_expression_are_its_scopes() -> None:
@@ -110,9 +104,5 @@ def test_a_chain_of_500_roles_is_expanded() -> None:
     assert "special" in roles.expand(["assume:r0."])
 
 
-@pytest.mark.parametrize(
-    ("value", "valid"),
-    [("queue:x y~", True), ("", True), ("a\n", False), ("é", False), ("\x7f", False), (1, False)],
-)
-def test_a_scope_is_printable_ascii(value: object, valid: bool) -> None:
-    assert is_scope(value) is valid
+def test_a_scope_is_printable_ascii() -> None:
+    assert [it for it in ("queue:x y~", "", "a\n", "é", "\x7f", 1) if is_scope(it)] == ["queue:x y~", ""]

@@ -24,7 +24,7 @@ def test_a_pattern_matches_as_in_a_topic_exchange(pattern: str, key: str, is_mat
     assert (topic_regex(pattern).fullmatch(key) is not None) is is_matched
 
 
-@pytest.mark.parametrize("pattern", ["#.#", "#.a.#", "a.#.b.#.c"])
-def test_a_pattern_with_two_number_signs_is_refused(pattern: str) -> None:
-    with pytest.raises(ValueError, match="more than one #: at most one is accepted"):
-        topic_regex(pattern)
+def test_a_pattern_with_two_number_signs_is_refused() -> None:
+    for pattern in ("#.#", "#.a.#", "a.#.b.#.c"):
+        with pytest.raises(ValueError, match="more than one #: at most one is accepted"):
+            topic_regex(pattern)

@@ -6,6 +6,7 @@ from legacy_queue.domain.definition import MAX_DEADLINE
 from legacy_queue.domain.ids import slugid
 from legacy_queue.ports.table import Change
 from legacy_queue.stores import Dependent, GroupStore, Storage
+from legacy_queue.stores.rows import ExpiringRows
 from tests.domain.tasks import DAY, HOUR, NOW
 from tests.memory_server import FakeClock, MemoryTable
 
@@ -16,20 +17,19 @@ GROUP = slugid()
 
 
 class MovingTable(MemoryTable):
-    """Another process moves the expiry of each row, or of those in ``moved``, just before it is deleted."""
+    """Another process moves the expiry of the rows in ``moved`` just before they are deleted."""
 
-    moves = False
     moved: tuple[str, ...] = ()
     batches = 0
 
     def delete(self, partition: str, key: str, etag: str | None = None) -> None:
-        if self.moves:
-            self.merge(partition, key, {"expires": NOW + DAY})
+        for each in self.moved:
+            self.merge(partition, each, {"expires": NOW + DAY})
         super().delete(partition, key, etag)
 
     def batch(self, partition: str, changes: Sequence[Change]) -> Sequence[str]:
         self.batches += 1
-        for key in [change.key for change in changes] if self.moves else self.moved:
+        for key in self.moved:
             self.merge(partition, key, {"expires": NOW + DAY})
         return super().batch(partition, changes)
 
@@ -53,17 +53,14 @@ def test_the_rows_of_a_partition_are_removed_together() -> None:
 
 def test_a_row_whose_expiry_was_moved_meanwhile_is_not_removed() -> None:
     table = MovingTable()
-    groups = GroupStore(table, FakeClock())
-    groups.join(slugid(), GROUP, "scheduler", NOW)
-    table.moves = True
-    remove_all_expired(groups, NOW + HOUR)
-    group = groups.load(GROUP)
-    assert group
-    assert group.expires == NOW + DAY
-    assert len(groups.members(GROUP, "", 10)) == 1
-    table.moves = False
-    remove_all_expired(groups, NOW + 2 * DAY)
-    assert groups.load(GROUP) is None
+    table.insert("alone in its partition", "key", {"expires": NOW})
+    table.moved = ("key",)
+    remove_all_expired(ExpiringRows(table), NOW + HOUR)
+    (row,) = table.page([], "", 10).rows
+    assert row.values == {"expires": NOW + DAY}
+    table.moved = ()
+    remove_all_expired(ExpiringRows(table), NOW + 2 * DAY)
+    assert table.page([], "", 10).rows == []
 
 
 def test_the_mark_of_dependents_is_removed_after_the_longest_deadline(
