@@ -1,6 +1,7 @@
 """``serve --no-resolvers``, and ``legacy-queue resolve`` as processes beside it."""
 
 import json
+import re
 from datetime import UTC, datetime
 from pathlib import Path
 from urllib.request import urlopen
@@ -50,20 +51,20 @@ def test_two_resolvers_expire_each_claim_of_a_server_without_resolvers_once(tmp_
 
 
 @pytest.mark.parametrize(
-    ("options", "reason"),
+    ("command", "reason"),
     [
-        (("--storage", "memory"), "memory storage lives in the server's own process"),
-        (("--storage", "azurite"), "no Azurite over "),
-        ((), "start `legacy-queue serve` with this --data-dir first"),
+        ("resolve --storage memory", "memory storage lives in the server's own process"),
+        ("resolve --storage azurite", "no Azurite over "),
+        ("resolve", "start `legacy-queue serve` with this --data-dir first"),
+        ("serve --storage azurite --azurite-dir nowhere", "There is no .*nowhere/node_modules"),
+        ("serve --storage azure --connection-string no=string --control", "connection string cannot be used"),
     ],
 )
-def test_resolve_is_refused_in_one_sentence_with_storage_that_it_cannot_share(
-    tmp_path: Path, options: tuple[str, ...], reason: str
+def test_a_start_without_its_storage_is_refused_in_one_sentence_and_writes_nothing(
+    tmp_path: Path, command: str, reason: str
 ) -> None:
-    with run(tmp_path, "resolve", "--data-dir", str(tmp_path / "data"), *options) as refused:
+    with run(tmp_path, *command.split(), "--port=0", "--data-dir=data") as refused:
         assert refused.wait() in (1, 2)
     assert refused.output == ""
-    [sentence] = [line for line in refused.errors.splitlines() if line]
-    assert sentence.startswith("Error: ")
-    assert reason in sentence
+    assert re.fullmatch(f"Error: .*{reason}.*\n", refused.errors)
     assert not (tmp_path / "data").exists()

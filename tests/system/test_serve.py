@@ -16,7 +16,7 @@ from legacy_queue.domain.ids import slugid
 from tests.http.calls import succeeded
 
 from .http_queue import Queue
-from .processes import LONG, Server, has_ended, processes_of, read_all, run, serve, wait_until
+from .processes import LONG, Server, has_ended, processes_of, read_all, serve, wait_until
 
 pytestmark = pytest.mark.processes
 
@@ -151,17 +151,3 @@ def test_the_log_holds_no_secret_of_a_request_that_is_no_http(server: Server, wo
                 answer = b""
             assert b" 500 " not in answer
     assert server.leaks() == []
-
-
-@pytest.mark.parametrize(
-    "command",
-    [
-        ("serve", "--port=0", "--storage=azurite", "--azurite-dir=nowhere"),
-        ("serve", "--port=0", "--storage=azure", "--connection-string=no=string", "--control"),
-    ],
-)
-def test_a_start_whose_storage_does_not_work_writes_nothing(tmp_path: Path, command: tuple[str, ...]) -> None:
-    data = tmp_path / "data"
-    with run(tmp_path / "run", *command, f"--data-dir={data}") as server:
-        assert server.wait() == 1, server.errors
-    assert not data.exists(), server.errors
