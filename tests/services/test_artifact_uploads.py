@@ -26,6 +26,7 @@ from tests.services.artifact_calls import (
     etag,
     in_parts,
     sha256,
+    stored,
     upload,
 )
 from tests.services.harness import Harness
@@ -81,15 +82,13 @@ def test_an_upload_after_the_task_is_resolved_is_not_stored(harness: Harness) ->
 def test_an_old_upload_url_stores_only_what_the_present_artifact_takes(harness: Harness, now: str) -> None:
     """The artifact expired and was created again while its URL was good, which takes a wrong clock."""
     task_id = harness.claimed()
-    url = url_of(harness, task_id)
-    stored = harness.storage.artifacts.load(task_id, 0, NAME)
-    assert stored
-    name = blob_name(harness, task_id)
-    harness.storage.artifacts.remove(stored)
+    url, name = url_of(harness, task_id), blob_name(harness, task_id)
+    before = stored(harness, task_id)
+    harness.storage.artifacts.remove(before)
     if now == "parts":
         harness.services.artifacts.create(task_id, 0, NAME, in_parts(*PARTS))
     elif now == "expired":
-        harness.storage.artifacts.insert(replace(stored.artifact, expires=NOW - 15 * MINUTE))
+        harness.storage.artifacts.insert(replace(before.artifact, expires=NOW - 15 * MINUTE))
     else:
         create(harness, task_id, now)
     if now == "blob":

@@ -1,6 +1,7 @@
 """Artifacts are created, published, and removed after they expired; blobs are completed before their run."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
@@ -106,9 +107,8 @@ def test_a_pass_removes_the_other_artifacts_if_one_fails(harness: Harness, call:
     with capture_logs() as logs:
         assert harness.replica(refusing).artifacts.remove_expired("", 10, None) is None
     (entry,) = [entry for entry in logs if entry["event"] == "artifact-not-removed"]
-    assert [artifact.name for artifact in harness.storage.artifacts.list(task_id, 0, "", 10)] == [
-        entry["name"]
-    ]
+    (left,) = harness.storage.artifacts.list(task_id, 0, "", 10)
+    assert left.name == entry["name"]
     harness.services.artifacts.remove_expired("", 10, None)
     assert harness.storage.artifacts.list(task_id, 0, "", 10) == []
 
@@ -134,10 +134,10 @@ def complete(harness: Harness, task_id: str, *etags: str, services: Services | N
     (services or harness.services).artifacts.complete(task_id, 0, NAME, etags or [etag(CONTENT)])
 
 
-def uploaded(harness: Harness, name: str = NAME) -> str:
+def uploaded(harness: Harness) -> str:
     """A running task with an uploaded blob that is not completed."""
     task_id = harness.claimed()
-    (request,) = create(harness, task_id, "blob", name)["requests"]
+    (request,) = create(harness, task_id, "blob")["requests"]
     upload(harness, request["url"])
     return task_id
 
@@ -222,11 +222,10 @@ def test_a_refused_create_removes_the_row_that_it_inserted_alone(harness: Harnes
 
 
 def is_refused(call: Callable[[], object]) -> bool:
-    try:
+    with suppress(RequestConflict):
         call()
-    except RequestConflict:
-        return True
-    return False
+        return False
+    return True
 
 
 @pytest.mark.parametrize("number", range(5))

@@ -23,7 +23,6 @@ from legacy_queue.domain.fault import Target
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.messages import read_message
 from legacy_queue.domain.priority import WorkQueue
-from legacy_queue.domain.task import Worker
 from legacy_queue.domain.times import epoch_milliseconds, format_time
 from legacy_queue.services.composition import Services
 from legacy_queue.services.control.fault_registry import FaultRegistry
@@ -63,9 +62,8 @@ class Server:
         self.services.tasks.create(task_id, body)
         return task_id
 
-    def claim(self, task_id: str, worker: Worker = ALICE) -> str:
-        task = self.services.tasks.load(task_id)
-        self.services.claims.claim(task, len(task.runs) - 1, worker, ClaimProof())
+    def claim(self, task_id: str) -> str:
+        self.services.claims.claim(self.services.tasks.load(task_id), 0, ALICE, ClaimProof())
         return task_id
 
     def runs(self, task_id: str) -> list[tuple[str | None, timedelta | None]]:

@@ -15,15 +15,6 @@ def dependents(harness: Harness, task_id: str) -> list[str]:
     return [dependent.task_id for dependent in harness.storage.dependencies.dependents(task_id, "", 999)]
 
 
-def assert_nothing_stored(harness: Harness, task_id: str, group: str, *required: str) -> None:
-    assert harness.storage.tasks.load(task_id) is None
-    assert harness.storage.groups.load(group) is None
-    assert [dependents(harness, task_id) for task_id in required] == [[] for _ in required]
-    harness.run_timers()
-    assert task_id not in [row.timer.task_id for row in harness.timers()]
-    assert harness.events() == []
-
-
 def test_a_dependency_that_expires_before_the_deadline_is_refused_without_a_trace(
     harness: Harness,
 ) -> None:
@@ -38,7 +29,12 @@ def test_a_dependency_that_expires_before_the_deadline_is_refused_without_a_trac
     with pytest.raises(InputError, match=f"dependencies: {soon} expires at 2030-01-03T03:04:04") as error:
         harness.services.tasks.create(task_id, body)
     assert later not in str(error.value)
-    assert_nothing_stored(harness, task_id, task_id, soon, later)
+    assert harness.storage.tasks.load(task_id) is None
+    assert harness.storage.groups.load(task_id) is None
+    assert dependents(harness, soon) == dependents(harness, later) == []
+    harness.run_timers()
+    assert task_id not in [row.timer.task_id for row in harness.timers()]
+    assert harness.events() == []
     harness.services.tasks.create(task_id, {**body, "dependencies": [later]})
 
 

@@ -44,18 +44,16 @@ class Run:
 
     @property
     def artifact(self) -> ObjectArtifact:
-        stored = self.harness.storage.artifacts.load(self.task_id, 0, NAME)
-        assert stored
-        assert isinstance(stored.artifact, ObjectArtifact)
-        return stored.artifact
+        artifact = stored(self.harness, self.task_id).artifact
+        assert isinstance(artifact, ObjectArtifact)
+        return artifact
 
     @property
     def content(self) -> bytes:
         return b"".join(self.harness.storage.blobs.read(self.artifact.blob_name))
 
     def upload_of(self, **changes: Any) -> dict[str, Any]:
-        upload = {key: self.created[key] for key in ("projectId", "uploadId")}
-        return {**upload, **changes}
+        return {key: self.created[key] for key in ("projectId", "uploadId")} | changes
 
     def create_upload(self, methods: Mapping[str, Any], **changes: Any) -> Any:
         upload = self.upload_of(expires=self.created["expires"], proposedUploadMethods=methods, **changes)
@@ -159,20 +157,15 @@ def test_only_an_unexpired_artifact_of_the_type_object_is_an_object(run: Run) ->
 AT_ONCE, LONG = timedelta(0), timedelta(seconds=30)
 
 
-class ObservedTimeout(timedelta):
+def observed_timeout(when_waiting: Callable[[], object]) -> timedelta:
     """Half a minute. Calls ``when_waiting`` when a call has joined a check and begins to wait."""
 
-    when_waiting: Callable[[], object]
+    class ObservedTimeout(timedelta):
+        def total_seconds(self) -> float:
+            when_waiting()
+            return super().total_seconds()
 
-    def total_seconds(self) -> float:
-        self.when_waiting()
-        return super().total_seconds()
-
-
-def observed_timeout(when_waiting: Callable[[], object]) -> ObservedTimeout:
-    long = ObservedTimeout(seconds=30)
-    long.when_waiting = when_waiting
-    return long
+    return ObservedTimeout(seconds=30)
 
 
 class Stage:

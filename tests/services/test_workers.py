@@ -1,6 +1,5 @@
 """Provisioners, pools and workers: active, declared, quarantined, listed; and how they call."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -97,13 +96,8 @@ def test_calls_while_storage_is_away_are_kept_up_to_a_limit(harness: Harness, lo
 
 
 def test_a_claim_fails_while_it_is_not_known_whether_its_worker_is_quarantined(harness: Harness) -> None:
-    def away(name: str, act: Callable[[], Any]) -> Any:
-        if name == "worker.load":
-            raise AWAY
-        return act()
-
     task_id = harness.create()
-    services = harness.replica(away)
+    services = harness.replica(FaultAt(0, of="worker.load", before=AWAY))
     message = harness.receive_one()
     with pytest.raises(ServiceUnavailable, match="away"):
         harness.claim(message, services=services)

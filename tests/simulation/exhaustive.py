@@ -129,12 +129,6 @@ class _Worker(_Chosen, SimulatedWorker):
         with suppress(QueueError):
             self.record.claimed(self.name, self._claim_task(task_id, 0, self._worker, proof))
 
-    def reclaim(self, task_id: str) -> None:
-        self._reclaim(task_id, 0)
-
-    def report(self, task_id: str, deed: str) -> None:
-        self._report(task_id, 0, deed)
-
 
 # Kills
 
@@ -259,11 +253,11 @@ def _claim(name: str) -> Act:
 
 
 def _reclaim(trial: Trial, process: Process) -> None:
-    _Worker(trial, "alice", chosen=process).reclaim(trial.task_id)
+    _Worker(trial, "alice", chosen=process).reclaim(trial.task_id, 0)
 
 
 def _report(deed: str) -> Act:
-    return lambda trial, process: _Worker(trial, "alice", chosen=process).report(trial.task_id, deed)
+    return lambda trial, process: _Worker(trial, "alice", chosen=process).report(trial.task_id, 0, deed)
 
 
 def _end(trial: Trial, process: Process) -> None:

@@ -259,6 +259,8 @@ def load(options: argparse.Namespace, rate: float, servers: int) -> tuple[dict[s
 
     (_, queue), *_ = places["queue"].most_common(1)
     (partition, rows), *_ = places["table"].most_common(1)
+    waits = sorted(simulation.waits) or [0.0]
+    p50, p99 = (1000 * waits[int(part * len(waits))] for part in (0.5, 0.99))
     row = {
         "tasks/s": f"{rate:g}",
         "servers": f"{servers}",
@@ -268,18 +270,13 @@ def load(options: argparse.Namespace, rate: float, servers: int) -> tuple[dict[s
         "hottest queue/s": f"{queue * rate:.0f}",
         "hottest partition/s": f"{rows * rate:.0f} ({partition.partition('/')[0]})",
         "throttled": f"{simulation.refused / simulation.sent.total():.1%}",
-        "create to claim ms p50/p99": _percentiles(simulation.waits),
+        "create to claim ms p50/p99": f"{p50:.0f}/{p99:.0f}",
         "lost calls": f"{simulation.failed}",
         "servers by CPU": f"{rate * options.cpu / 1000 / options.busy:.1f}",
         "$ a million tasks": f"{money:.2f}",
         "$ a month": f"{money * rate * _MONTH / 1e6:.0f}",
     }
     return row, kinds
-
-
-def _percentiles(seconds: Sequence[float]) -> str:
-    found = sorted(seconds)
-    return "/".join(f"{1000 * found[int(part * len(found))]:.0f}" for part in (0.5, 0.99)) if found else "-"
 
 
 def plot(loads: Sequence[str], kinds: Sequence[Counter[str]], file: Path) -> None:

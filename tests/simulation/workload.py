@@ -332,12 +332,12 @@ class SimulatedWorker(Client):
         if deed == "late":
             self._wait_for_end(claim, self.random.choice((1.0, 1.02, 1.2)))
             if self.random.random() < 0.5:
-                self._reclaim(task_id, run_id)
+                self.reclaim(task_id, run_id)
             deed = "failed"
         if deed == "long":
             for _ in range(self.random.randint(1, 3)):
                 self._wait_for_end(claim, self.random.choice((0.01, 0.7, 0.95)))
-                answer = self._reclaim(task_id, run_id)
+                answer = self.reclaim(task_id, run_id)
                 if answer is None:
                     return
                 claim = answer
@@ -345,15 +345,15 @@ class SimulatedWorker(Client):
         if self.scheduler and self.random.random() < 0.3:
             self.later(self.scheduler.follow, task_id, within=5)
         self.pause(0.03)
-        self._report(task_id, run_id, deed)
+        self.report(task_id, run_id, deed)
         if self.random.random() < 0.1:
-            self.later(self._report, task_id, run_id, self.random.choice((deed, "completed", "failed")))
+            self.later(self.report, task_id, run_id, self.random.choice((deed, "completed", "failed")))
 
     def _wait_for_end(self, claim: Mapping[str, Any], share: float) -> None:
         left = parse_time(claim["takenUntil"]) - self.now
         self.world.time.sleep(max(0.1, left.total_seconds() * share))
 
-    def _reclaim(self, task_id: str, run_id: int) -> Mapping[str, Any] | None:
+    def reclaim(self, task_id: str, run_id: int) -> Mapping[str, Any] | None:
         since = self.now
         with suppress(QueueError):
             run = f"{task_id}/{run_id}"
@@ -376,7 +376,7 @@ class SimulatedWorker(Client):
             self.ask("createArtifact", run, act, tries)
             self.record.artifact_created(task_id, run_id, name)
 
-    def _report(self, task_id: str, run_id: int, deed: str) -> None:
+    def report(self, task_id: str, run_id: int, deed: str) -> None:
         state = deed if deed in ("completed", "failed") else "exception"
         self.record.reporting(task_id, run_id, deed)
         with suppress(QueueError):
