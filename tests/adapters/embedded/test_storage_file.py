@@ -57,6 +57,17 @@ def test_a_new_file_is_private_with_all_beside_it_and_keeps_its_random_key(
     assert file.signing_key() != key
 
 
+def test_a_kill_in_the_first_start_leaves_all_tables_and_the_key_or_nothing() -> None:
+    statements: list[str] = []
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as memory:
+        memory.set_trace_callback(lambda each: statements.append(each.strip()))
+        create_tables(memory)
+    _, begin, *others, commit = statements  # the first one reads the version
+    assert (begin, commit) == ("BEGIN IMMEDIATE;", "COMMIT")
+    assert any("signing key" in each for each in others)
+    assert not any(each.startswith(("BEGIN", "COMMIT")) for each in others)
+
+
 @pytest.mark.parametrize("state", ["delete", "wal", "in use"])
 def test_a_file_of_another_program_is_refused_and_left_as_it_is(file: StorageFile, state: str) -> None:
     with closing(sqlite3.connect(file.path, isolation_level=None)) as connection:
