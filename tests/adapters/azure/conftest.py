@@ -8,7 +8,6 @@ from legacy_queue.server.local_authority import LocalAuthority
 
 @pytest.fixture(scope="session")
 def authority(tmp_path_factory: pytest.TempPathFactory) -> LocalAuthority:
-    """Of a storage at localhost."""
     authority = LocalAuthority(tmp_path_factory.mktemp("authority"))
     authority.ensure(datetime.now(UTC))
     return authority

@@ -135,9 +135,7 @@ def test_the_time_of_the_service_is_not_late_by_a_slow_body() -> None:
     assert time == datetime(2009, 10, 9, 21, 4, 50, tzinfo=UTC)
 
 
-def test_a_connection_is_used_again_until_it_was_idle_for_a_minute_and_later_requests_close_such_ones() -> (
-    None
-):
+def test_a_connection_that_was_idle_for_a_minute_is_closed_by_later_requests_and_not_used_again() -> None:
     """A firewall may have forgotten it without a word."""
     together, ended = threading.Barrier(3), threading.Semaphore(0)
 
