@@ -4,7 +4,6 @@ import json
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -16,13 +15,11 @@ from legacy_queue.adapters.embedded.embedded_table import EmbeddedTable
 from legacy_queue.adapters.embedded.sqlite_connection import connect
 from legacy_queue.adapters.signing import UrlSigner
 from legacy_queue.domain.times import epoch_milliseconds
-from legacy_queue.ports import Clock
 from legacy_queue.ports.account import SigningEndpoint
 from legacy_queue.ports.table import KEY, PARTITION, Condition
+from tests.domain.tasks import HOUR, NOW
 from tests.memory_server import FakeClock
 
-NOW = datetime(2026, 1, 2, tzinfo=UTC)
-HOUR = timedelta(hours=1)
 MAX_STEPS, MAX_ROWS = 70_000, 1_000  # a few milliseconds on a slow machine
 TENTHS = 10  # of the steps: SQLite counts them by tens
 
@@ -57,9 +54,8 @@ class CountingDatabase(Database):
         super().close()
 
 
-def queue(database: Database, name: str, clock: Clock | None = None) -> EmbeddedQueue:
-    signer = UrlSigner(SigningEndpoint("http://unused", "unused", ""))
-    return EmbeddedQueue(name, database, clock or FakeClock(NOW), signer)
+def queue(database: Database, name: str) -> EmbeddedQueue:
+    return EmbeddedQueue(name, database, FakeClock(NOW), UrlSigner(SigningEndpoint("", "unused", "")))
 
 
 def table(database: Database) -> EmbeddedTable:
@@ -80,7 +76,6 @@ SOME_GROUP = where(PARTITION, "eq", "p00100")
 
 # what the stores ask, as they ask it
 QUESTIONS: dict[str, Act] = {
-    "the backlog": asked(where("state", "in", ("pending", "running")), properties=["state"]),
     "the unresolved tasks": asked(UNRESOLVED),
     "ids of unresolved tasks": asked(where(PARTITION, "gt", "p00100"), UNRESOLVED, limit=9, properties=[]),
     "expired rows": asked(EXPIRED, properties=[]),
@@ -90,7 +85,6 @@ QUESTIONS: dict[str, Act] = {
     "the active members of all groups": asked(where(KEY, "gt", "active-"), where(KEY, "lt", "active.")),
     "an incomplete artifact": asked(SOME_GROUP, where("isComplete", "eq", False), limit=1),
     "the uses since then": asked(where("last", "ge", NOW)),
-    "a row": lambda db: table(db).get("p00100", "task"),
     "an empty queue": lambda db: queue(db, "empty").receive(32, HOUR),
     "how many messages there are": lambda db: queue(db, "full").count(),
 }
@@ -132,14 +126,19 @@ def test_no_question_reads_more_than_a_page_of_rows(database: CountingDatabase, 
     assert 0 < database.steps <= MAX_STEPS
 
 
-def test_a_whole_table_is_read_in_many_short_pages(database: CountingDatabase) -> None:
+def lengths(table: EmbeddedTable, conditions: Sequence[Condition], newest_first: bool = False) -> list[int]:
+    """How many rows each page of the whole table has."""
+    found: list[int] = []
     after: str | None = ""
-    found, pages = 0, 0
     while after is not None:
-        page = table(database).page([UNRESOLVED], after, 1000)
-        found, pages, after = found + len(page.rows), pages + 1, page.after
-    assert (found, database.returned) == (10_000, 250)
-    assert pages == 41
+        page = table.page(conditions, after, 1000, newest_first=newest_first)
+        found, after = [*found, len(page.rows)], page.after
+    return found
+
+
+def test_a_whole_table_is_read_in_many_short_pages(database: CountingDatabase) -> None:
+    pages = lengths(table(database), [UNRESOLVED])
+    assert (sum(pages), len(pages), database.returned) == (10_000, 41, 250)
 
 
 @pytest.mark.parametrize("newest_first", [False, True])
@@ -147,13 +146,8 @@ def test_a_page_of_large_rows_ends_at_half_a_megabyte(newest_first: bool) -> Non
     large = EmbeddedTable(Database(None, FakeClock(NOW)), "t")
     for number in range(30):
         large.insert(f"p{number:02}", "task", {"state": "failed", "log": b"x" * 60 * 1024})
-    failed = [where("state", "eq", "failed")]
-    found: list[int] = []
-    after: str | None = ""
-    while after is not None:
-        page = large.page(failed, after, 1000, newest_first=newest_first)
-        found, after = [*found, len(page.rows)], page.after
-    assert (max(found), sum(found)) == (9, 30)
+    pages = lengths(large, [where("state", "eq", "failed")], newest_first)
+    assert (max(pages), sum(pages)) == (9, 30)
 
 
 def test_an_idle_poll_writes_nothing(database: CountingDatabase) -> None:

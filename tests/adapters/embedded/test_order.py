@@ -6,11 +6,12 @@ from datetime import timedelta
 import pytest
 
 from legacy_queue.adapters.embedded.embedded_queue import EmbeddedQueue
+from tests.domain.tasks import HOUR, SECOND
 from tests.memory_server import FakeClock
 
 from .conftest import opened
 
-NO_TIME, SECOND, HOUR = timedelta(0), timedelta(seconds=1), timedelta(hours=1)
+NO_TIME = timedelta(0)
 
 
 @pytest.fixture
