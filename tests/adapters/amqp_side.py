@@ -5,10 +5,10 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
+from urllib.parse import urlsplit
 
 from amqp.exceptions import NotFound  # type: ignore[import-untyped]
 from kombu.connection import Connection
-from kombu.utils.url import as_url, url_to_parts
 
 from legacy_queue.domain.events import EXCHANGES, Event
 
@@ -34,10 +34,9 @@ class Consumer:
 
     def bind(self, exchange: str, pattern: str) -> None:
         """Bind the queue to an exchange, which may not exist yet."""
-        self.channel.exchange_declare(
-            full_name(self._project, exchange), "topic", durable=True, auto_delete=False
-        )
-        self.channel.queue_bind(self.queue, full_name(self._project, exchange), pattern)
+        name = full_name(self._project, exchange)
+        self.channel.exchange_declare(name, "topic", durable=True, auto_delete=False)
+        self.channel.queue_bind(self.queue, name, pattern)
 
     def messages(self, queue: str = "") -> list[Any]:
         """All messages of the queue now."""
@@ -48,10 +47,8 @@ class Consumer:
 
     def clean_up(self) -> None:
         """Remove the project's exchanges."""
-        for name in [
-            *(full_name(self._project, name) for name in EXCHANGES),
-            f"exchange/{self._project}/check",
-        ]:
+        names = [full_name(self._project, name) for name in EXCHANGES]
+        for name in (*names, f"exchange/{self._project}/check"):
             with suppress(NotFound):
                 self.channel.exchange_delete(name)
 
@@ -77,18 +74,11 @@ class Network:
     """A proxy of the broker; while it ``swallows``, it drops everything that the broker sends."""
 
     def __init__(self, url: str, port: int = 0) -> None:
-        parts = url_to_parts(url)
-        self._broker = (parts.hostname, parts.port or 5672)
+        parts = urlsplit(url)
+        self._broker = (parts.hostname, parts.port)
         self._listener = socket.create_server(("127.0.0.1", port))
         self.port: int = self._listener.getsockname()[1]
-        self.url = as_url(
-            parts.scheme,
-            "127.0.0.1",
-            self.port,
-            parts.username or "guest",
-            parts.password or "guest",
-            "%2F" if parts.path in (None, "/") else parts.path,
-        )
+        self.url = url.replace(f":{parts.port}/", f":{self.port}/")
         self.swallows = threading.Event()
         self.connections = 0
         self._sockets: list[socket.socket] = []

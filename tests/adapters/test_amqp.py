@@ -275,9 +275,8 @@ def test_a_stopped_or_blocked_broker_is_away_until_it_is_started_again(
     for act in (*acts, lambda: followed(following, 1)):
         with pytest.raises(BrokerAway):
             act()
-    with RabbitMQ(
-        tls_rabbitmq.folder, rabbitmq_home, settings={"disk_free_limit.absolute": "1000000GB"}
-    ) as blocked:
+    settings = {"disk_free_limit.absolute": "1000000GB"}
+    with RabbitMQ(tls_rabbitmq.folder, rabbitmq_home, settings=settings) as blocked:
         assert blocked.url == rabbitmq.url
         for act in acts:
             with pytest.raises(BrokerAway, match="it is short of memory or disk"):

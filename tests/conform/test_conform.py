@@ -22,6 +22,7 @@ pytestmark = pytest.mark.processes
 PROGRAM = [sys.executable, "-m", "legacy_queue"]
 NAMES = ["--worker-group", "{workerGroup}", "--worker-id", "{workerId}", "{provisionerId}/{workerType}"]
 WORKER = [*PROGRAM, "worker", "--capacity", "2", *NAMES]
+GENERIC_NAMES = ["{provisionerId}/{workerType}", "{workerGroup}", "{workerId}"]
 # it reclaims three minutes before the end of a claim, and panics if that is too soon
 GENERIC_WORKER = """
 import base64, os, subprocess, sys
@@ -51,6 +52,11 @@ def sample_worker(protocol: str) -> list[str]:
 
 def run(*words: str, **variables: str) -> Result:
     return CliRunner().invoke(commands, ["conform", *words], env=variables)
+
+
+def on_generic_worker(program: str, *words: str) -> Result:
+    asked = ["--payload", "generic-worker", "--rule", "report-the-result", *words]
+    return run(*asked, "--", sys.executable, "-W", "ignore", "-c", program, *GENERIC_NAMES)
 
 
 # What a protocol has beside the draft, under which docs/how-to/conform.md judges the sample worker by
@@ -102,10 +108,8 @@ def test_a_report_has_the_same_verdicts_in_each_form(reports: dict[str, Report])
 
 def test_a_broken_rule_has_the_lives_of_its_tasks_as_pictures(tmp_path: Path) -> None:
     file = tmp_path / "report.html"
-    names = ["{provisionerId}/{workerType}", "{workerGroup}", "{workerId}"]
     worker = GENERIC_WORKER.replace("own.reportFailed(*run) if failed else ", "")
-    words = ["--payload", "generic-worker", "--rule", "report-the-result", "--report", str(file)]
-    ended = run(*words, "--", sys.executable, "-W", "ignore", "-c", worker, *names)
+    ended = on_generic_worker(worker, "--report", str(file))
     assert ended.exit_code == 1, ended.output
     root = etree.HTML(file.read_text())
     [evidence] = re.findall("reportCompleted of ([^/]+)/0: 200", ended.stdout)
@@ -160,10 +164,7 @@ def test_a_worker_of_the_root_url_speaks_the_protocol_of_today() -> None:
 
 
 def test_generic_worker_gets_claims_that_it_can_keep() -> None:
-    names = ["{provisionerId}/{workerType}", "{workerGroup}", "{workerId}"]
-    worker = [sys.executable, "-W", "ignore", "-c", GENERIC_WORKER, *names]
-    words = ["--payload", "generic-worker", "--rule", "report-the-result"]
-    ended = run(*words, "--", *worker)
+    ended = on_generic_worker(GENERIC_WORKER)
     assert ended.exit_code == 0, ended.output
 
 
@@ -175,20 +176,15 @@ def test_each_observed_worker_has_a_report_and_both_are_in_one_file(
         claim = legacy_queue.claim(protocol=protocol, worker_id=worker)  # type: ignore[arg-type]
         claim.report("completed")  # type: ignore[union-attr]
     variables = {**legacy_queue.env, "LEGACY_QUEUE_ROOT_URL": legacy_queue.root_url}
-    workers = [
-        "test-group/a of test-provisioner/test-worker-type",
-        "test-group/b of test-provisioner/test-worker-type",
-    ]
+    workers = [f"test-group/{each} of test-provisioner/test-worker-type" for each in "ab"]
     for suffix in (".json", ".xml", ".html"):
         file = tmp_path / f"report{suffix}"
         ended = run("--observe", "--report", str(file), **variables)
         assert ended.exit_code == 0, ended.output
         assert all(worker in file.read_text() for worker in workers)
     reports = json.loads((tmp_path / "report.json").read_text())
-    assert [(each["worker"], each["protocol"]) for each in reports] == [
-        (workers[0], "draft"),
-        (workers[1], "claimwork"),
-    ]
+    protocols = [(each["worker"], each["protocol"]) for each in reports]
+    assert protocols == [(workers[0], "draft"), (workers[1], "claimwork")]
     assert [suite.tag for suite in etree.parse(tmp_path / "report.xml").getroot()] == ["testsuite"] * 2
     assert all(f"{worker}:" in ended.stdout.splitlines() for worker in workers)
     verdicts = [line.split(maxsplit=2) for line in ended.stdout.splitlines() if line.startswith("held")]
@@ -209,20 +205,13 @@ def test_each_observed_worker_has_a_report_and_both_are_in_one_file(
     ("words", "said"),
     [
         (["--observe", "--", "true"], "give the command of a worker behind --, or --observe"),
-        ([], "give the command of a worker behind --, or --observe"),
         (["--report", "no-such-folder/a.html", "--", "true"], "cannot be written: No such file or directory"),
         (["--report", "{pipe}", "--", "true"], "cannot be written: No such device or address"),
         (["--rule", "no-such-rule", "--", "true"], "there is no protocol or rule 'no-such-rule'"),
         (["--torture", "1", "--", "no-such-command"], "Error: 'no-such-command' cannot be started: No such"),
-        (
-            ["--protocol", "draft", "--rule", "encode-the-receipt", "--", "true"],
-            "'encode-the-receipt' is no rule of the protocol draft",
-        ),
+        (["--protocol", "draft", "--rule", "encode-the-receipt", "--", "true"], "is no rule of the protocol"),
         (["--rule", "report-once", "--", "false"], "the worker has ended: exit code 1"),
-        (
-            ["--protocol", "claimwork", "--rule", "report-once", "--", *WORKER],
-            "the worker speaks draft, not",
-        ),
+        (["--protocol", "claimwork", "--rule", "report-once", "--", *WORKER], "the worker speaks draft, not"),
     ],
 )
 def test_a_command_that_cannot_be_judged_is_refused_with_the_reason(
