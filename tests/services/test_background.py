@@ -4,6 +4,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -22,7 +23,15 @@ from legacy_queue.services.recovery.jobs import PAGE, Pace, PeriodicJob
 from legacy_queue.services.recovery.periodic_jobs import PeriodicJobs
 from tests.domain.tasks import CLAIM_TIMEOUT, DAY, HOUR, MINUTE, NOW, SECOND, task_body
 from tests.memory_server import FakeClock, memory_storage
-from tests.services.harness import PREFIX, FakeEvent, Harness, Logs
+from tests.services.harness import (
+    PREFIX,
+    PROVISIONER,
+    QUEUE,
+    WORKER_TYPE,
+    FakeEvent,
+    Harness,
+    Logs,
+)
 from tests.services.ports import FaultAt, intercept_port
 from tests.system.processes import wait_until
 
@@ -31,8 +40,8 @@ MAX_WAIT = 30  # seconds, after which a test that waits fails
 
 
 @contextmanager
-def running(server: Services) -> Iterator[Background]:
-    background = server.background(OFTEN)
+def running(server: Services, pace: Pace = OFTEN) -> Iterator[Background]:
+    background = server.background(pace)
     background.start()
     try:
         yield background
@@ -53,6 +62,38 @@ def test_the_threads_publish_unpublished_events_when_the_broker_is_back(harness:
         harness.broker.capacity = None
         wait_until(later)
     assert [event.exchange for event in harness.broker.published] == ["task-defined", "task-pending"]
+
+
+def test_a_process_ends_its_expired_claims_without_reading_rows(harness: Harness) -> None:
+    harness.services = harness.replica()
+    with running(harness.services, replace(OFTEN, receive=HOUR)):
+        task_id = harness.claimed()
+        harness.clock.advance(CLAIM_TIMEOUT)
+        wait_until(lambda: harness.states(task_id) == ["exception claim-expired", "pending"])
+
+
+def test_the_broker_is_asked_before_the_process_is_ready(harness: Harness) -> None:
+    """Consumers bind once it is: the exchanges are declared by then."""
+    asked = CallCounter("broker.check")
+    background = harness.replica(asked).background(Pace(check=HOUR))
+    background.start()
+    assert asked.happened.is_set()
+    background.stop()
+
+
+def test_the_calls_of_workers_are_written_by_a_thread_and_at_the_end(harness: Harness) -> None:
+    pool = PROVISIONER, WORKER_TYPE
+    first, last, caller = (*pool, "group", "first"), (*pool, "group", "last"), (*pool, "client")
+    server = harness.replica()
+    with running(server):
+        server.workers.record_activity(first)
+        assert wait_until(lambda: harness.storage.workers.load(first))
+    background = server.background()
+    server.workers.record_activity(last)
+    server.workers.record_poll(QUEUE, "client")
+    background.stop()
+    assert harness.storage.workers.load(last)
+    assert harness.storage.workers.load(caller)
 
 
 @pytest.mark.parametrize(
@@ -195,6 +236,22 @@ def test_a_job_that_takes_long_lets_the_others_go_on_after_each_turn(processes: 
     processes.do(processes.periodic_jobs(long, short))
     assert done == [*["long"] * 5, *["short"] * 2, *["long"] * 7]
     assert long.pages == ["", *(f"page {number}" for number in range(1, 12))]
+
+
+def test_a_process_does_due_jobs_until_it_stops(processes: Processes) -> None:
+    pages = Pages(1)
+    stop = FakeEvent(processes.clock, NOW + 5 * HOUR + MINUTE)
+    processes.periodic_jobs(pages).run(stop, Gate())
+    assert len(pages.done) == 6
+    assert set(stop.waits) == {60.0}  # the clock may be moved meanwhile
+
+
+def test_another_process_continues_the_job_of_a_stopped_process_at_once(processes: Processes) -> None:
+    stop = threading.Event()
+    first, second = Pages(3, lambda after: stop.set() if after == "page 1" else None), Pages(3)
+    processes.do(processes.periodic_jobs(first), stop)
+    processes.do(processes.periodic_jobs(second))
+    assert (first.pages, second.pages) == (["", "page 1"], ["page 2"])
 
 
 def test_another_process_continues_the_job_of_a_dead_process(processes: Processes) -> None:

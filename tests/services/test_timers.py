@@ -3,6 +3,7 @@ handled: none blocks others, none is retried for ever.
 """
 
 import itertools
+import sys
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -11,6 +12,7 @@ from typing import Any, cast
 import pytest
 
 from legacy_queue.adapters.embedded import EmbeddedAccount
+from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.events import EVER
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.timer import Timer
@@ -113,6 +115,13 @@ def test_a_call_begins_without_a_row_of_its_own_on_one_due_later(kept: Kept, pau
     assert [timer.since for timer in kept.rows()] == [NOW, *([NOW + pause] if pause else [])]
 
 
+def test_a_cancelled_call_leaves_the_earlier_due_time(kept: Kept) -> None:
+    kept.waiting(HOUR)
+    kept.schedule()
+    kept.timers.cancel(A)
+    assert kept.after(HOUR) == [look()]
+
+
 def test_a_retried_timer_fires_at_once_with_all_missing_effects(kept: Kept) -> None:
     kept.schedule(task_group_id=GROUP)
     kept.clock.advance(SECOND)
@@ -191,6 +200,27 @@ def test_missing_effects_that_are_taken_during_a_renewal_stay_stored(kept: Kept)
         kept.after(seconds * SECOND, timers)
         assert NOW - HOUR in [timer.since for timer in kept.rows()]
     assert [(timer.since, timer.task_group_id) for timer in kept.rows()] == [(NOW - HOUR, GROUP)]
+
+
+def test_what_waits_for_a_retry_goes_on_elsewhere_within_30_seconds_of_the_death_of_its_process(
+    kept: Kept,
+) -> None:
+    kept.schedule()
+    kept.timers.retry_later(A, delay=HOUR)
+    (first,) = kept.rows()
+    while kept.rows() == [first]:
+        kept.after(SECOND)
+    kept.clock.advance(30 * SECOND - READ)  # it dies as soon as it has renewed its row
+    assert kept.received(kept.another()) == [behind(EVER)]
+
+
+def test_what_is_taken_before_storage_fails_is_handled_at_once(kept: Kept) -> None:
+    kept.leave(*[Timer(f"{number:07}{A[7:]}", NOW) for number in range(100)])
+    kept.clock.advance(MINUTE)
+    other = kept.another(of_table=FaultAt(1, of="batch", before=ServiceUnavailable("away")))
+    with pytest.raises(ServiceUnavailable):
+        other.receive()
+    assert len(fired(other)) == 50
 
 
 @pytest.mark.parametrize("fault", [{"before": Crash()}, {"after": Crash()}, {}])
@@ -274,6 +304,28 @@ def test_beyond_max_kept_timers_wait_in_their_rows_and_all_fire() -> None:
     from_memory = fired(kept.timers)
     assert len(from_memory) == 1
     assert sorted(due.task_id for due in [*from_memory, *kept.received(kept.timers)]) == [A, B, C]
+
+
+def test_a_process_takes_2000_late_timers_and_leaves_the_rest_to_others(kept: Kept) -> None:
+    kept.leave(*[Timer(f"{number:07}{A[7:]}", NOW) for number in range(2100)])
+    kept.clock.advance(MINUTE)
+    counts = []
+    for timers in (kept.another(), kept.another()):
+        while timers.receive():
+            pass
+        counts.append(timers.late())
+    assert counts == [2000, 100]
+
+
+def test_tasks_that_ended_before_their_deadline_leave_nothing_in_memory(kept: Kept) -> None:
+    kept.waiting(DAY, B)
+    before = sys.getrefcount(A)
+    for _ in range(100):
+        kept.waiting(DAY)
+        kept.schedule()
+        kept.timers.complete(A, None)
+        kept.timers.tick()
+    assert sys.getrefcount(A) < before + 20
 
 
 def test_at_its_end_a_process_leaves_its_timers_to_others_which_are_not_late(kept: Kept) -> None:
