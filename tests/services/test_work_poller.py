@@ -2,8 +2,9 @@
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -30,6 +31,20 @@ from tests.system.processes import wait_until
 QUEUES = dict(zip(PRIORITIES, work_queues(PROVISIONER, WORKER_TYPE), strict=True))
 
 
+class NotedGate(Gate):
+    """``reached`` is set once a thread has come to it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reached = threading.Event()
+
+    @contextmanager
+    def pass_through(self) -> Iterator[None]:
+        self.reached.set()
+        with super().pass_through():
+            yield
+
+
 class Scene:
     """A poller that polls when the test says so.
 
@@ -39,6 +54,7 @@ class Scene:
     def __init__(self) -> None:
         self.clock = FakeClock(NOW)
         self.stopping = threading.Event()
+        self.gate = NotedGate()
         self.storage = memory_storage(self.clock, "http://127.0.0.1:1/azure", PREFIX)
         self.polls: list[str] = []
         self.counts: list[int] = []
@@ -51,7 +67,7 @@ class Scene:
         queues: Any = self
         one = threading.BoundedSemaphore()
         waiter = SystemWaiter()
-        shared = SharedPolling(queues, self.clock, waiter, self.stopping, Gate(), one, self.wakes)
+        shared = SharedPolling(queues, self.clock, waiter, self.stopping, self.gate, one, self.wakes)
         return WorkPoller(tuple(QUEUES.values()), shared)
 
     def receive(self, queue: WorkQueue, count: int, hidden_for: timedelta) -> Sequence[QueuedMessage]:
@@ -119,6 +135,15 @@ def test_messages_that_no_request_waits_for_are_released_and_other_processes_are
     assert told == [QUEUES["highest"]]
 
 
+def test_the_request_with_the_fewest_messages_gets_the_next_and_is_answered_with_fewer(scene: Scene) -> None:
+    scene.offer("high", priority="high")
+    scene.offer("low", priority="low")
+    requests = [scene.wait(2), scene.wait(2)]
+    scene.poller.poll_once()
+    assert [texts(request) for request in requests] == [["high"], ["low"]]
+    assert all(request.ready.is_set() for request in requests)
+
+
 def test_an_empty_queue_is_polled_again_after_the_interval(scene: Scene) -> None:
     request = scene.wait()
     for polls in (1, 1, 2):
@@ -155,6 +180,17 @@ def test_requests_that_come_while_the_poller_runs_share_it(scene: Scene) -> None
         finally:
             scene.stopping.set()
     assert idle.result() == []
+
+
+def test_nothing_is_polled_before_a_move_of_the_clock_has_ended(scene: Scene) -> None:
+    scene.offer("a task")
+    with ThreadPoolExecutor(1) as threads:
+        with scene.gate.closed(lambda: None):
+            asked = threads.submit(scene.ask)
+            assert scene.gate.reached.wait(30)
+            scene.polls.append("the move has ended")
+        assert asked.result(60) == ["a task"]
+    assert scene.polls[0] == "the move has ended"
 
 
 def test_a_poller_that_cannot_start_is_started_by_the_next_request(scene: Scene) -> None:
@@ -305,6 +341,18 @@ def test_a_process_that_has_not_read_for_a_while_begins_anew(shared: Shared) -> 
     assert not process.wakes.is_told(BEGAN + 24 * SECOND)
 
 
+def test_an_offer_stays_in_its_row_for_longer_than_a_process_relies_on_what_it_read(shared: Shared) -> None:
+    here, there = shared.process(), shared.process()
+    here.exchange()
+    there.offer()
+    shared.clock.advance(10 * SECOND)
+    there.offer(HIGH)
+    assert set(here.exchange()) == {QUEUE, HIGH}
+    shared.clock.advance(20 * SECOND)
+    there.offer(HIGH)
+    assert [[*offers.numbers] for offers in shared.store.read() if offers.numbers] == [[HIGH]]
+
+
 def test_the_others_poll_once_for_a_process_that_died_once_its_messages_are_visible(shared: Shared) -> None:
     """It leaves no row, also where no request waits."""
     here, other, dead = shared.process(), shared.process(), shared.process()
@@ -319,6 +367,15 @@ def test_the_others_poll_once_for_a_process_that_died_once_its_messages_are_visi
         here.exchange(waits=False)
         shared.clock.advance(5 * SECOND)
     assert len(shared.store.read()) == 1
+
+
+def test_a_row_that_was_written_since_is_not_removed(shared: Shared) -> None:
+    process = shared.process()
+    process.exchange()
+    [offers] = shared.store.read()
+    process.offer()
+    shared.store.remove(offers)
+    assert [list(offers.numbers) for offers in shared.store.read()] == [[QUEUE]]
 
 
 @pytest.mark.parametrize("applied", ["before", "after"])

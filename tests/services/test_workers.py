@@ -4,7 +4,12 @@ from typing import Any
 
 import pytest
 
-from legacy_queue.domain.errors import RequestConflict, ResourceNotFound, ServiceUnavailable
+from legacy_queue.domain.errors import (
+    AuthorizationFailed,
+    RequestConflict,
+    ResourceNotFound,
+    ServiceUnavailable,
+)
 from legacy_queue.domain.migration_report import CLAIM_TASK, CLAIM_WORK, POLL_TASK_URLS
 from legacy_queue.domain.task import Worker
 from legacy_queue.domain.times import format_time
@@ -167,7 +172,7 @@ def reported(services: Services) -> dict[tuple[str, ...], int]:
     return {(call["method"], call["caller"], *call["missing"]): call["count"] for call in pool["calls"]}
 
 
-def test_every_process_reports_the_calls_of_all(harness: Harness) -> None:
+def test_every_process_reports_the_calls_of_all_refused_ones_too(harness: Harness) -> None:
     clients = ["client", "client", "task-client/VLdaX5vAQ0iW8JIr3sGQZw/0/on/group/bob/until/1893553445"]
     for client_id in clients:
         process = harness.replica()
@@ -178,6 +183,8 @@ def test_every_process_reports_the_calls_of_all(harness: Harness) -> None:
     message = harness.receive_one()
     harness.claim(message, BOB, proof=ClaimProof(message.lease.message_id))
     task_id = harness.create()
+    with pytest.raises(AuthorizationFailed):
+        harness.services.claims.claim(harness.task(task_id), 0, BOB, ClaimProof("id", "receipt", "wrong"))
     harness.run(task_id)
     call(harness.services.workers)
     assert reported(harness.services) == {
@@ -185,6 +192,7 @@ def test_every_process_reports_the_calls_of_all(harness: Harness) -> None:
         (POLL_TASK_URLS, "task-client/*/on/group/bob"): 1,
         (CLAIM_TASK, "group/alice"): 1,
         (CLAIM_TASK, "group/alice", *ALL): 1,
+        (CLAIM_TASK, "group/bob"): 1,
         (CLAIM_TASK, "group/bob", *ALL[1:]): 1,
         (CLAIM_WORK, "group/alice"): 1,
     }
