@@ -20,7 +20,7 @@ _OF_LANE = ' tabindex="-1"'  # the keyboard gets to the moment by its row
 _PAUSE = 60  # seconds between two moments, from which on it is written
 
 # each has a contrast of 3:1 or more to white and to #0d1117; what differs in color differs in shape, too
-COLORS = BLUE, GREEN, RED, AMBER, PURPLE = "#2f81f7", "#2e8b57", "#d1453b", "#b7791f", "#8b5cf6"
+BLUE, GREEN, RED, AMBER, PURPLE = "#2f81f7", "#2e8b57", "#d1453b", "#b7791f", "#8b5cf6"
 # what happens at the end of a wait
 _ENDS = {
     "claimed": "takenUntil",
