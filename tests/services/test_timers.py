@@ -318,10 +318,10 @@ def test_a_process_takes_2000_late_timers_and_leaves_the_rest_to_others(kept: Ke
 
 
 def test_tasks_that_ended_before_their_deadline_leave_nothing_in_memory(kept: Kept) -> None:
-    kept.waiting(DAY, B)
+    kept.waiting(24 * HOUR, B)
     before = sys.getrefcount(A)
     for _ in range(100):
-        kept.waiting(DAY)
+        kept.waiting(24 * HOUR)
         kept.schedule()
         kept.timers.complete(A, None)
         kept.timers.tick()
