@@ -249,7 +249,7 @@ def test_a_process_does_due_jobs_until_it_stops(processes: Processes) -> None:
 def test_another_process_continues_the_job_of_a_stopped_process_at_once(processes: Processes) -> None:
     stop = FakeEvent(processes.clock)
     first, second = Pages(3, lambda after: stop.set() if after == "page 1" else None), Pages(3)
-    processes.do(processes.periodic_jobs(first), stop)
+    processes.periodic_jobs(first).do_due(stop)
     processes.do(processes.periodic_jobs(second))
     assert (first.pages, second.pages) == (["", "page 1"], ["page 2"])
 
