@@ -109,12 +109,9 @@ def test_events_since_a_time_are_derived_from_the_runs_in_order(
     assert names_of(events_since(task, since)) == names
 
 
-def test_a_derived_change_of_priority_shows_the_task_without_later_runs() -> None:
+def test_a_derived_event_shows_the_task_without_later_runs_and_the_retries_that_were_left() -> None:
     task = transitions.schedule(CHANGED_FIRST, LATER).task
     assert events_since(task, NOW)[1].payload["status"] == CHANGED_FIRST.status()
-
-
-def test_the_derived_events_of_a_retried_run_show_the_retries_that_were_left() -> None:
     left = [event.payload["status"]["retriesLeft"] for event in events_since(TAKEN_OVER, NOW)]
     assert left == [5] * 3 + [4] * 3
 

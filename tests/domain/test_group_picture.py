@@ -1,5 +1,6 @@
 """The dependencies of a task group as a picture."""
 
+import re
 from itertools import pairwise
 from typing import Any
 
@@ -45,9 +46,7 @@ def test_a_name_is_text_and_is_cut_where_it_has_no_room() -> None:
     name = "<script>&" + "n" * 100
     picture = etree.fromstring(group_svg([task("a", name=name, state="completed"), task("b", "a")]))
     label, other = picture.findall("a/text")
-    assert str(label.text).startswith("completed <script>&nn")
-    assert str(label.text).endswith("nn")
-    assert "n…n" in str(label.text)
+    assert re.fullmatch("completed <script>&n+…n+", str(label.text))
     assert float(label.get("x", "")) + len(str(label.text)) * 7.25 <= 400
     assert other.text == "pending b"
     titles = [title.text for title in picture.findall("a/title")]

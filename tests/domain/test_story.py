@@ -10,7 +10,7 @@ from legacy_queue.domain import transitions
 from legacy_queue.domain.explanation import Facts, explain
 from legacy_queue.domain.messages import Peeked, PeekedMessage
 from legacy_queue.domain.story import Moment, request_words, shortened, story
-from legacy_queue.domain.task import PriorityChange, Task
+from legacy_queue.domain.task import Task
 from legacy_queue.domain.times import format_time
 from legacy_queue.domain.worker_record import WorkerRecord
 from tests.domain.tasks import (
@@ -241,16 +241,14 @@ def test_under_a_frozen_clock_moments_are_in_the_order_in_which_they_happened() 
 
 
 def test_a_message_of_a_changed_priority_is_visible_in_the_other_queue() -> None:
-    changed = replace(pending(), priority_changes=(PriorityChange("lowest", "high", NOW + MINUTE),))
-    [change] = [moment for moment in story(changed) if moment.what.startswith("priority")]
+    [*_, change] = story(pending().with_priority("high", NOW + MINUTE))
     assert change.facts == {"priority": "high", "message": "visible"}
 
 
 def test_a_task_that_was_created_by_a_clock_ahead_is_defined_before_it_is_pending() -> None:
-    ahead = replace(pending(), runs=(replace(pending().runs[0], scheduled=NOW - MINUTE),))
-    first, second = story(ahead)
+    first, second = story(with_last_run(pending(), scheduled=NOW - MINUTE))
     assert first.what.startswith("defined")
-    assert (first.time, second.time) == (format_time(NOW - MINUTE), format_time(NOW - MINUTE))
+    assert first.time == second.time == format_time(NOW - MINUTE)
 
 
 def test_a_long_story_is_shortened_in_its_middle() -> None:

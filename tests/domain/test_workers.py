@@ -2,8 +2,6 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-import pytest
-
 from legacy_queue.domain.times import format_time
 from legacy_queue.domain.worker_record import CallKind, Calls, RecordPath, WorkerRecord, with_polls
 from tests.domain.tasks import DAY, HOUR, NOW, SECOND
@@ -33,22 +31,18 @@ def test_the_last_20_claims_are_kept_once_each_and_the_oldest_first() -> None:
     assert claims(claimed(record, *many[-20:])) == many[-20:]
 
 
-@pytest.mark.parametrize(
-    ("body", "changed"),
-    [
+def test_a_declaration_changes_only_the_fields_that_it_gives() -> None:
+    record = replace(WorkerRecord.new(PROVISIONER, NOW - DAY), description="old", actions=(ACTION, ACTION))
+    cases: list[tuple[dict[str, Any], dict[str, Any]]] = [
         ({}, {}),
         ({"description": "builds"}, {"description": "builds"}),
         ({"stability": "deprecated"}, {"stability": "deprecated"}),
         ({"actions": [ACTION]}, {"actions": (ACTION,)}),
         ({"expires": format_time(NOW + 99 * DAY)}, {"expires": NOW + 99 * DAY}),
         ({"expires": format_time(NOW - DAY)}, {"expires": NOW}),
-    ],
-)
-def test_a_declaration_changes_only_the_fields_that_it_gives(
-    body: dict[str, Any], changed: dict[str, Any]
-) -> None:
-    record = replace(WorkerRecord.new(PROVISIONER, NOW - DAY), description="old", actions=(ACTION, ACTION))
-    assert record.declared(body, NOW) == replace(record, **changed)
+    ]
+    for body, changed in cases:
+        assert record.declared(body, NOW) == replace(record, **changed)
 
 
 def test_the_last_20_changes_of_a_quarantine_are_kept() -> None:

@@ -131,20 +131,17 @@ def test_the_azure_client_uploads_and_downloads_by_signed_urls(
 ) -> None:
     blobs, end = served.storage.blobs, served.clock.now() + HOUR
     data = content(3 * MIB + 1)
-    options: dict[str, Any] = {
-        "api_version": "2021-12-02",
-        **dict.fromkeys(("max_single_put_size", "max_block_size"), block),
-        **dict.fromkeys(("max_single_get_size", "max_chunk_get_size"), block),
-    }
+    sizes = ("max_single_put_size", "max_block_size", "max_single_get_size", "max_chunk_get_size")
+    options: dict[str, Any] = {"api_version": "2021-12-02", **dict.fromkeys(sizes, block)}
     settings = ContentSettings(content_type=TEXT, content_encoding="gzip")
     with BlobClient.from_blob_url(blobs.upload_url(name, end), **options) as client:
         client.upload_blob(data, content_settings=settings)
         with pytest.raises(ResourceExistsError, match="BlobAlreadyExists"):
             client.upload_blob(data)
     with BlobClient.from_blob_url(blobs.download_url(name, end), **options) as client:
-        properties = client.get_blob_properties()
-        assert (properties.size, properties.content_settings.content_type) == (len(data), TEXT)
-        assert properties.content_settings.content_encoding == "gzip"
+        found = client.get_blob_properties()
+        assert (found.size, found.content_settings.content_type) == (len(data), TEXT)
+        assert found.content_settings.content_encoding == "gzip"
         assert client.download_blob(decompress=False).readall() == data
         part = client.download_blob(offset=MIB, length=10, decompress=False).readall()
         assert part == data[MIB : MIB + 10]

@@ -8,7 +8,7 @@ import pytest
 from legacy_queue.domain.definition import MAX_DEFINITION, TaskDefinition
 from legacy_queue.domain.ids import MAX_RUNS, slugid
 from legacy_queue.domain.messages import MessageLease
-from legacy_queue.domain.task import Run, Task, Worker
+from legacy_queue.domain.task import Task, Worker
 from legacy_queue.domain.times import format_time
 from legacy_queue.ports import AlreadyExists, Changed
 from legacy_queue.stores import Storage, TaskStore
@@ -32,11 +32,9 @@ def test_every_field_of_a_task_of_the_maximum_size_comes_back_unchanged(
         "": {"": [], "PartitionKey": "x", "odata.etag": "y", "a.b/c#d?e": "z"},
         "noise": random.Random(1).randbytes(MAX_DEFINITION // 2 - 1000).hex(),
     }
-    run = Run(
-        0,
-        "exception",
-        "scheduled",
-        NOW,
+    ended = with_last_run(
+        new_task(payload),
+        state="exception",
         reason_resolved="intermittent-task",
         worker=Worker("g" * 22, "w" * 22),
         taken_until=NOW + MS,
@@ -44,9 +42,9 @@ def test_every_field_of_a_task_of_the_maximum_size_comes_back_unchanged(
         resolved=NOW + 999 * MS,
     )
     task = replace(
-        new_task(payload),
+        ended,
         retries_left=3,
-        runs=tuple(replace(run, run_id=run_id) for run_id in range(MAX_RUNS)),
+        runs=tuple(replace(ended.runs[0], run_id=run_id) for run_id in range(MAX_RUNS)),
         held=MessageLease("3fa85f64-5717-4562-b3fc-2c963f66afa6", "AgAAAAMAAAAAAAAA+/+/zwE="),
         newest_blob='"a%/b\\' * 204,
     ).with_priority("high", NOW)

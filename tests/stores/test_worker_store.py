@@ -1,7 +1,5 @@
 from dataclasses import replace
 
-import pytest
-
 from legacy_queue.domain.worker_record import Calls, RecordPath, WorkerRecord
 from legacy_queue.stores import Storage, StoredWorkerRecord, WorkerStore
 from tests.domain.tasks import DAY, HOUR, NOW
@@ -13,25 +11,18 @@ PROVISIONER: RecordPath = ("provisioner",)
 WORKER_TYPE: RecordPath = ("provisioner", "worker-Type_1")
 WORKER: RecordPath = (*WORKER_TYPE, "group", "worker")
 ACTION = {"name": "ä'\"\u0000", "context": "worker"}
-KNOWN = [
-    replace(
-        WorkerRecord.new(PROVISIONER, NOW),
-        description="ö\n\u0000💡" * 4096,
-        stability="stable",
-        actions=(ACTION,) * 32,
-    ),
-    replace(WorkerRecord.new(WORKER_TYPE, NOW), description="", stability="deprecated"),
-    WorkerRecord.new(WORKER, NOW).active(NOW + HOUR, [(f"task{n}", n) for n in range(20)]),
-    replace(WorkerRecord.new(WORKER, NOW), quarantine_until=NOW + DAY),
-]
 
 
-@pytest.mark.parametrize("known", KNOWN)
-def test_another_process_finds_a_record_as_it_was_stored(
-    storage: Storage, other: Storage, known: WorkerRecord
-) -> None:
-    inserted = storage.workers.insert(known)
-    assert inserted == other.workers.load(known.path) == StoredWorkerRecord(known, inserted.etag)
+def test_another_process_finds_a_record_as_it_was_stored(storage: Storage, other: Storage) -> None:
+    worker = WorkerRecord.new(WORKER, NOW).active(NOW + HOUR, [(f"task{n}", n) for n in range(20)])
+    text = "ö\n\u0000💡" * 4096
+    for known in (
+        replace(WorkerRecord.new(PROVISIONER, NOW), description=text, actions=(ACTION,) * 32),
+        replace(WorkerRecord.new(WORKER_TYPE, NOW), description="", stability="deprecated"),
+        replace(worker, quarantine_until=NOW + DAY),
+    ):
+        inserted = storage.workers.insert(known)
+        assert inserted == other.workers.load(known.path) == StoredWorkerRecord(known, inserted.etag)
 
 
 def test_worker_types_are_listed_across_provisioners() -> None:
