@@ -89,17 +89,15 @@ class Harness:
         It reads a task for each decision, unless it ``caches_tasks``. ``wrap_tasks`` replaces its task store.
         ``account`` defaults to that of the harness. Concurrent calls happen in order.
         """
-        storage = Storage(account or self.account, PREFIX, clock or self.clock, shards)
+        waiter, clock = waiter or SystemWaiter(), clock or self.clock
+        storage = Storage(account or self.account, PREFIX, clock, shards)
         self._replicas += 1  # so that rows have the same names in each run
-        timers = TimerStore(
-            storage.account.table(f"{PREFIX}timers"), clock or self.clock, f"p{self._replicas}"
-        )
+        timers = TimerStore(storage.account.table(f"{PREFIX}timers"), clock, f"p{self._replicas}")
         storage = intercept_storage(with_stores(storage, timers=timers), intercept)
         if wrap_tasks or not caches_tasks:
             storage = with_stores(storage, tasks=(wrap_tasks or UncachedTasks)(storage.tasks))
         broker = intercept_port(self.broker, intercept, "broker.")
         changed = replace(SETTINGS, proof_required=self._required, **settings)
-        waiter, clock = waiter or SystemWaiter(), clock or self.clock
         return Services(storage, broker, clock, waiter, changed, SequentialExecutor)
 
     def run_timers(self, advance: timedelta = timedelta(0), services: Services | None = None) -> int:

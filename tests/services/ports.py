@@ -155,10 +155,8 @@ def with_stores(storage: Storage, **stores: object) -> Storage:
 def intercept_storage(storage: Storage, intercept: Intercept) -> Storage:
     prefixes = {"tasks": "", "groups": "", "work_queues": "", "dependencies": "dependency."}
     prefixes |= {name: f"{name[:-1]}." for name in ("timers", "leases", "artifacts", "blobs", "workers")}
-    ports = {
-        name: intercept_port(getattr(storage, name), intercept, prefix) for name, prefix in prefixes.items()
-    }
-    return with_stores(storage, **ports)
+    stores = ((name, getattr(storage, name), prefix) for name, prefix in prefixes.items())
+    return with_stores(storage, **{name: intercept_port(store, intercept, at) for name, store, at in stores})
 
 
 def call_through(_name: str, call: Callable[[], Any]) -> Any:

@@ -5,16 +5,8 @@ from typing import Any
 
 import pytest
 
+from legacy_queue.domain import errors
 from legacy_queue.domain.artifact import MAX_UPLOAD_SIZE
-from legacy_queue.domain.errors import (
-    AuthorizationFailed,
-    InputError,
-    InputTooLarge,
-    MalformedPayload,
-    QueueError,
-    RequestConflict,
-    ResourceNotFound,
-)
 from legacy_queue.domain.ids import slugid
 from tests.domain.tasks import MINUTE, NOW
 from tests.services.artifact_calls import (
@@ -50,18 +42,18 @@ def content(harness: Harness, task_id: str) -> bytes | None:
 @pytest.mark.parametrize(
     ("storage_type", "more", "error", "said"),
     [
-        ("s3", {"content_type": "text/html"}, AuthorizationFailed, "'text/html': the URL is for"),
-        ("s3", {"chunks": [CONTENT[:-1]]}, MalformedPayload, "ended after 21 of 22 bytes"),
-        ("s3", {"chunks": [CONTENT, b"x"]}, MalformedPayload, "ended after 23 of 22 bytes"),
-        ("s3", {"length": MAX_UPLOAD_SIZE + 1}, InputTooLarge, "at most 5368709120 bytes"),
-        ("s3", {"md5": "x"}, InputError, "content-md5 is 'x'"),
-        ("s3", {"content_encoding": "gz\u00e4p"}, InputError, "content-encoding is 'gzäp'"),
-        ("blob", {"content": b"x" * len(CONTENT)}, InputError, f"{sha256(CONTENT)} was declared"),
-        ("blob", {"content": b"x"}, InputError, "content-length is 1: 22 bytes were declared"),
+        ("s3", {"content_type": "text/html"}, errors.AuthorizationFailed, "'text/html': the URL is for"),
+        ("s3", {"chunks": [CONTENT[:-1]]}, errors.MalformedPayload, "ended after 21 of 22 bytes"),
+        ("s3", {"chunks": [CONTENT, b"x"]}, errors.MalformedPayload, "ended after 23 of 22 bytes"),
+        ("s3", {"length": MAX_UPLOAD_SIZE + 1}, errors.InputTooLarge, "at most 5368709120 bytes"),
+        ("s3", {"md5": "x"}, errors.InputError, "content-md5 is 'x'"),
+        ("s3", {"content_encoding": "gz\u00e4p"}, errors.InputError, "content-encoding is 'gzäp'"),
+        ("blob", {"content": b"x" * len(CONTENT)}, errors.InputError, f"{sha256(CONTENT)} was declared"),
+        ("blob", {"content": b"x"}, errors.InputError, "content-length is 1: 22 bytes were declared"),
     ],
 )
 def test_an_upload_that_differs_from_its_announcement_is_not_stored(
-    harness: Harness, storage_type: str, more: dict[str, Any], error: type[QueueError], said: str
+    harness: Harness, storage_type: str, more: dict[str, Any], error: type[errors.QueueError], said: str
 ) -> None:
     task_id = harness.claimed()
     with pytest.raises(error, match=said):
@@ -73,7 +65,7 @@ def test_an_upload_after_the_task_is_resolved_is_not_stored(harness: Harness) ->
     task_id = harness.claimed()
     url = url_of(harness, task_id)
     harness.services.tasks.report(task_id, 0, "failed", "failed")
-    with pytest.raises(RequestConflict, match="is failed"):
+    with pytest.raises(errors.RequestConflict, match="is failed"):
         upload(harness, url)
     assert content(harness, task_id) is None
 
@@ -94,7 +86,7 @@ def test_an_old_upload_url_stores_only_what_the_present_artifact_takes(harness: 
     if now == "blob":
         assert upload(harness, url) == etag(CONTENT)  # as declared for the blob
         return
-    with pytest.raises(ResourceNotFound if now == "expired" else RequestConflict):
+    with pytest.raises(errors.ResourceNotFound if now == "expired" else errors.RequestConflict):
         upload(harness, url)
     assert harness.storage.blobs.properties(name) is None
 
@@ -105,11 +97,9 @@ def parts_of(size: int, count: int) -> dict[str, Any]:
     return body("blob", contentLength=length, contentSha256=sha256(b"whole"), parts=parts)
 
 
-def test_parts_that_storage_cannot_join_are_refused_when_the_artifact_is_created(
-    harness: Harness,
-) -> None:
+def test_parts_that_storage_cannot_join_are_refused_when_the_artifact_is_created(harness: Harness) -> None:
     task_id = harness.claimed()
-    with pytest.raises(InputTooLarge, match="2002 blocks of 4 MiB, each part rounded up: at most 2000"):
+    with pytest.raises(errors.InputTooLarge, match="2002 blocks of 4 MiB, each part rounded up"):
         harness.services.artifacts.create(task_id, 0, NAME, parts_of(5 * MIB, 1001))
     assert harness.storage.artifacts.load(task_id, 0, NAME) is None
     harness.services.artifacts.create(task_id, 0, NAME, parts_of(5 * MIB, 1000))
@@ -127,7 +117,7 @@ def test_uploads_that_leave_too_many_blocks_fail(harness: Harness, monkeypatch: 
     task_id = harness.claimed()
     put_part(harness, task_id)
     url = put_part(harness, task_id)
-    with pytest.raises(RequestConflict, match="left as many blocks as one may have"):
+    with pytest.raises(errors.RequestConflict, match="left as many blocks as one may have"):
         upload(harness, url, PARTS[0])
 
 
@@ -153,9 +143,7 @@ def test_blocks_that_no_list_names_are_discarded_once_the_artifacts_of_the_run_a
     assert len(found.uncommitted if found else []) == blocks
 
 
-def test_blocks_of_tasks_that_are_gone_and_foreign_ones_are_discarded_page_by_page(
-    harness: Harness,
-) -> None:
+def test_blocks_of_tasks_that_are_gone_and_foreign_ones_are_discarded_page_by_page(harness: Harness) -> None:
     container = harness.account.container
     names = [f"{slugid()}/0/digest", f"{slugid()}/0/public/logs/live.log", "foreign"]
     for name in names:

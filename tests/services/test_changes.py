@@ -15,6 +15,7 @@ from legacy_queue.ports import Changed
 from legacy_queue.services.composition import Services
 from legacy_queue.services.tasks.tasks import Tasks
 from tests.domain.tasks import ALICE, BOB, CLAIM_TIMEOUT, HOUR, MINUTE, task_body
+from tests.services.artifact_calls import create
 from tests.services.harness import HIGH, QUEUE, Harness
 from tests.services.ports import FaultAt
 
@@ -86,6 +87,13 @@ def test_a_claim_that_is_overtaken_by_a_write_to_the_pending_task_holds_one_mess
     assert harness.states(task_id) == ["running by alice"]
 
 
+def test_a_reclaim_that_is_overtaken_by_an_artifact_holds_a_message(harness: Harness) -> None:
+    task_id = harness.claimed()
+    overtaken(harness, lambda: create(harness, task_id, "blob")).claims.reclaim(task_id, 0)
+    assert harness.task(task_id).held in [message.lease for message in harness.messages()]
+    assert {*harness.offered_runs()} == {(1, CLAIM_TIMEOUT)}
+
+
 def test_a_shutdown_that_is_overtaken_by_a_cancellation_is_a_conflict(harness: Harness) -> None:
     task_id = harness.claimed()
     server = overtaken(harness, lambda: harness.services.tasks.cancel(task_id))
@@ -103,9 +111,7 @@ def test_a_claim_after_the_last_retry_resolves_the_task(harness: Harness) -> Non
     assert harness.messages() == []
 
 
-def test_a_process_that_knows_the_old_priority_does_not_claim_with_the_old_message(
-    harness: Harness,
-) -> None:
+def test_a_process_that_knows_the_old_priority_does_not_claim_with_the_old_message(harness: Harness) -> None:
     task_id, other = slugid(), harness.replica(caches_tasks=True)
     other.tasks.create(task_id, task_body(priority="high"))
     harness.services.tasks.change_priority(task_id, "high", "lowest")
@@ -141,9 +147,7 @@ def test_a_repeated_report_is_published_when_the_broker_is_back(harness: Harness
     assert ("task-completed", task_id, 0) in harness.events()
 
 
-def test_a_repeated_create_of_a_resolved_task_publishes_its_group_later(
-    harness: Harness,
-) -> None:
+def test_a_repeated_create_of_a_resolved_task_publishes_its_group_later(harness: Harness) -> None:
     task_id, body = slugid(), task_body(taskGroupId=slugid())
     harness.services.tasks.create(task_id, body)
     harness.run(task_id)

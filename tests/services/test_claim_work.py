@@ -156,9 +156,7 @@ def test_a_message_that_is_visible_too_early_is_hidden_for_two_seconds(harness: 
     assert harness.states(task_id) == ["running by alice"]
 
 
-def test_pollers_of_idle_worker_types_are_forgotten_but_not_one_about_to_be_used(
-    harness: Harness,
-) -> None:
+def test_pollers_of_idle_worker_types_are_forgotten_but_not_one_about_to_be_used(harness: Harness) -> None:
     def ask_for_many_others() -> None:
         others = threading.enumerate()
         for number in range(1100):

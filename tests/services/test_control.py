@@ -11,13 +11,7 @@ from typing import Any
 import pytest
 
 from legacy_queue.adapters.clock import MovableClock, SystemWaiter
-from legacy_queue.domain.errors import (
-    AuthorizationFailed,
-    InputError,
-    RequestConflict,
-    ResourceNotFound,
-    ServiceUnavailable,
-)
+from legacy_queue.domain import errors
 from legacy_queue.domain.events import Event
 from legacy_queue.domain.fault import Target
 from legacy_queue.domain.ids import slugid
@@ -123,7 +117,7 @@ def test_only_the_clock_of_memory_storage_can_be_moved(harness: Harness) -> None
     control = harness.services.clock_control()
     assert "--storage embedded or --storage memory" in control.state().reason
     for move in (control.freeze, control.release, lambda: control.advance(HOUR)):
-        with pytest.raises(RequestConflict, match="--storage memory"):
+        with pytest.raises(errors.RequestConflict, match="--storage memory"):
             move()
     assert (control.state().now, control.state().offset) == (NOW, timedelta(0))
 
@@ -160,9 +154,9 @@ def test_a_move_that_fails_half_way_is_told_as_far_as_it_came() -> None:
 
     moved = Server(broker=Stopping())
     tasks = [moved.create(deadline=hours * HOUR) for hours in (1, 2)]
-    with pytest.raises(InputError, match="36500d"):
+    with pytest.raises(errors.InputError, match="36500d"):
         moved.control.advance(timedelta(days=36_500) + MS)
-    with pytest.raises(ServiceUnavailable):
+    with pytest.raises(errors.ServiceUnavailable):
         moved.control.advance(DAY)
     assert [reason for task_id in tasks for reason, _ in moved.runs(task_id)] == ["deadline-exceeded", None]
     [move] = moved.services.inspection.clock_moves
@@ -221,23 +215,21 @@ def happening(faults: FaultRegistry, count: int) -> list[str]:
     return [fault.fault_id if fault else "" for fault in happened]
 
 
-def test_faults_happen_in_order_as_often_as_their_times_until_they_are_removed(
-    faults: FaultRegistry,
-) -> None:
+def test_faults_happen_in_order_as_often_as_their_times_until_they_are_removed(faults: FaultRegistry) -> None:
     first, fault_id, other = (add(faults, **more) for more in ({"times": 2}, {}, {"status": 409}))
     assert happening(faults, 3) == [first, first, fault_id]
     assert [fault["fired"] for fault in faults.list()] == [2, 1, 0]
     removed = {"faultId": fault_id, "endpoint": "claimTask", "status": 503, "fired": 1}
     assert faults.remove(fault_id) == removed
     assert happening(faults, 1) == [other]
-    with pytest.raises(ResourceNotFound, match=f"there is no fault {fault_id}"):
+    with pytest.raises(errors.ResourceNotFound, match=f"there is no fault {fault_id}"):
         faults.remove(fault_id)
 
 
 def test_more_than_a_thousand_faults_are_refused(faults: FaultRegistry) -> None:
     for _ in range(1000):
         add(faults)
-    with pytest.raises(InputError, match="there are 1000 faults, the maximum"):
+    with pytest.raises(errors.InputError, match="there are 1000 faults, the maximum"):
         add(faults)
 
 
@@ -251,17 +243,15 @@ def injection(harness: Harness) -> MessageInjection:
     return MessageInjection(harness.storage.work_queues, harness.services.tasks, SECRET)
 
 
-def test_a_forged_message_and_a_doubled_one_are_refused(
-    harness: Harness, injection: MessageInjection
-) -> None:
+def test_forged_and_doubled_messages_are_refused(harness: Harness, injection: MessageInjection) -> None:
     task_id = harness.create()
     injection.put("forged", HIGH, task_id)
     injection.put("doubled", HIGH, task_id)
     forged, doubled = harness.receive(2, HIGH)
-    with pytest.raises(AuthorizationFailed):
+    with pytest.raises(errors.AuthorizationFailed):
         harness.claim(forged)
     harness.claim(doubled)
-    with pytest.raises(RequestConflict):
+    with pytest.raises(errors.RequestConflict):
         harness.claim(harness.receive_one(), BOB)
 
 
@@ -281,8 +271,8 @@ def test_a_message_that_is_not_of_its_kind_is_refused(harness: Harness, injectio
         ("doubled", OTHER, task_id),
         ("foreign", QUEUE, task_id),
     ]:
-        with pytest.raises(InputError, match=kind):
+        with pytest.raises(errors.InputError, match=kind):
             injection.put(kind, queue, of_task)
-    with pytest.raises(ResourceNotFound):
+    with pytest.raises(errors.ResourceNotFound):
         injection.put("forged", QUEUE, slugid())
     assert len(harness.messages()) == 1

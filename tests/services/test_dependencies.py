@@ -15,9 +15,7 @@ def dependents(harness: Harness, task_id: str) -> list[str]:
     return [dependent.task_id for dependent in harness.storage.dependencies.dependents(task_id, "", 999)]
 
 
-def test_a_dependency_that_expires_before_the_deadline_is_refused_without_a_trace(
-    harness: Harness,
-) -> None:
+def test_a_dependency_that_expires_before_the_deadline_is_refused_without_a_trace(harness: Harness) -> None:
     soon = harness.create(deadline=format_time(NOW + HOUR), expires=format_time(NOW + DAY - SECOND))
     later = harness.create(deadline=format_time(NOW + HOUR), expires=format_time(NOW + DAY))
     for required in (soon, later):

@@ -41,9 +41,7 @@ def test_while_the_broker_is_away_only_the_check_calls_it() -> None:
     assert (publisher.is_away, broker.published) == (False, [ONE])
 
 
-def test_a_transition_does_not_overtake_events_that_only_a_timer_says_are_missing(
-    harness: Harness,
-) -> None:
+def test_a_transition_does_not_overtake_events_that_only_a_timer_says_are_missing(harness: Harness) -> None:
     task_id = slugid()
     server = harness.replica(FaultAt(0, of="replace", before=ServiceUnavailable("storage is away")))
     harness.broker.capacity = 0
@@ -56,9 +54,7 @@ def test_a_transition_does_not_overtake_events_that_only_a_timer_says_are_missin
     assert of_task(harness.events(), task_id) == LIFE[:3]
 
 
-def test_an_artifact_does_not_overtake_events_that_only_a_timer_says_are_missing(
-    harness: Harness,
-) -> None:
+def test_an_artifact_does_not_overtake_events_that_only_a_timer_says_are_missing(harness: Harness) -> None:
     task_id = harness.create()
     away = FaultAt(1, of="replace", before=ServiceUnavailable("storage is away"))  # 0 is the claim
     server = harness.replica(away)
@@ -85,9 +81,7 @@ def test_a_mark_that_another_process_may_have_made_meanwhile_stays(harness: Harn
     assert (harness.task(task_id).state, harness.task(task_id).is_unpublished) == ("exception", True)
 
 
-def test_a_process_that_dies_leaves_the_mark_of_what_another_did_not_publish(
-    harness: Harness,
-) -> None:
+def test_a_process_that_dies_leaves_the_mark_of_what_another_did_not_publish(harness: Harness) -> None:
     harness.broker.capacity = 0
     task_id = harness.create()
     harness.broker.capacity = None

@@ -74,9 +74,7 @@ def test_a_create_that_stood_still_while_its_task_ended_is_not_active_in_its_gro
     assert active(harness) == 0
 
 
-def test_a_create_that_stood_still_while_its_group_was_canceled_is_canceled(
-    harness: Harness,
-) -> None:
+def test_a_create_that_stood_still_while_its_group_was_canceled_is_canceled(harness: Harness) -> None:
     def meanwhile() -> None:
         harness.run_timers(16 * SECOND)
         harness.services.groups.seal(GROUP)

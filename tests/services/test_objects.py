@@ -11,15 +11,8 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from legacy_queue.domain import errors
 from legacy_queue.domain.artifact import BlobArtifact, ObjectArtifact
-from legacy_queue.domain.errors import (
-    InputError,
-    NoMatchingMethod,
-    RequestConflict,
-    ResourceExpired,
-    ResourceNotFound,
-    ServiceUnavailable,
-)
 from legacy_queue.domain.times import format_time
 from legacy_queue.services.artifacts.blob_checks import BlobChecks
 from legacy_queue.services.artifacts.upload_slots import UploadSlots
@@ -74,11 +67,11 @@ def run() -> Run:
 def test_an_object_is_available_once_its_upload_and_artifact_are_finished(run: Run) -> None:
     assert run.create_upload({**PUT_URL, **INLINE})["uploadMethod"] == {"dataInline": True}
     assert run.content == CONTENT
-    with pytest.raises(ResourceNotFound, match="finish its upload"):
+    with pytest.raises(errors.ResourceNotFound, match="finish its upload"):
         run.services.objects.find(run.name)
     run.finish_upload()
     assert run.services.objects.find(run.name) == run.artifact
-    with pytest.raises(ResourceNotFound, match="is not complete"):
+    with pytest.raises(errors.ResourceNotFound, match="is not complete"):
         run.services.artifacts.find(run.task_id, 0, NAME)
     for _ in range(2):
         run.finish()
@@ -91,38 +84,38 @@ def test_an_object_is_available_once_its_upload_and_artifact_are_finished(run: R
 def test_an_upload_without_method_base64_or_running_task_stores_nothing(run: Run) -> None:
     assert run.create_upload({})["uploadMethod"] == {}
     for data in ("x", "?===", "eA==x"):
-        with pytest.raises(InputError, match="not base64"):
+        with pytest.raises(errors.InputError, match="not base64"):
             run.create_upload({"dataInline": {"contentType": HTML, "objectData": data}})
     run.services.tasks.report(run.task_id, 0, "failed", "failed")
-    with pytest.raises(RequestConflict, match="is failed"):
+    with pytest.raises(errors.RequestConflict, match="is failed"):
         run.create_upload(INLINE)
     assert run.harness.storage.blobs.properties(run.artifact.blob_name) is None
 
 
 def test_an_upload_needs_content_to_be_finished_which_cannot_be_replaced_then(run: Run) -> None:
     url = run.create_upload(PUT_URL)["uploadMethod"]["putUrl"]["url"]
-    with pytest.raises(RequestConflict, match="not uploaded yet"):
+    with pytest.raises(errors.RequestConflict, match="not uploaded yet"):
         run.finish_upload()
     upload(run.harness, url, content_type=HTML)
     for _ in range(2):
         run.finish_upload()
     for replacing in (lambda: run.create_upload(INLINE), lambda: upload(run.harness, url, content_type=HTML)):
-        with pytest.raises(RequestConflict, match="can't be replaced"):
+        with pytest.raises(errors.RequestConflict, match="can't be replaced"):
             replacing()
 
 
 def test_finish_needs_an_object_a_finished_upload_and_its_upload_id(run: Run) -> None:
     finish = run.services.artifacts.finish
     run.create_upload(INLINE)
-    with pytest.raises(InputError, match="is not finished: call finishUpload"):
+    with pytest.raises(errors.InputError, match="is not finished: call finishUpload"):
         run.finish()
     run.finish_upload()
-    with pytest.raises(InputError, match="differs from the uploadId that createArtifact answered"):
+    with pytest.raises(errors.InputError, match="differs from the uploadId that createArtifact answered"):
         finish(run.task_id, 0, NAME, "another")
     create(run.harness, run.task_id, "s3", "log")
-    with pytest.raises(InputError, match="storage type s3: uploadId is for an object"):
+    with pytest.raises(errors.InputError, match="storage type s3: uploadId is for an object"):
         finish(run.task_id, 0, "log", "any")
-    with pytest.raises(InputError, match="storage type object: etags are for a blob"):
+    with pytest.raises(errors.InputError, match="storage type object: etags are for a blob"):
         run.services.artifacts.complete(run.task_id, 0, NAME, [])
 
 
@@ -134,21 +127,21 @@ def test_an_object_is_downloaded_from_a_signed_url_with_its_hashes(run: Run) -> 
     assert (answer["method"], answer["hashes"]) == ("getUrl", HASHES)
     assert answer["expires"] == format_time(NOW + 45 * MINUTE)
     assert run.services.objects.start_download(run.name, {"simple": True}).keys() == {"method", "url"}
-    with pytest.raises(NoMatchingMethod):
+    with pytest.raises(errors.NoMatchingMethod):
         run.services.objects.start_download(run.name, {})
 
 
 def test_only_an_unexpired_artifact_of_the_type_object_is_an_object(run: Run) -> None:
     create(run.harness, run.task_id, "s3", "log")
     for name in (f"t/{run.task_id}/0/log", f"t/{run.task_id}/0/other", f"t/{run.task_id}/1/{NAME}"):
-        with pytest.raises(ResourceNotFound, match="there is no object"):
+        with pytest.raises(errors.ResourceNotFound, match="there is no object"):
             run.services.objects.find(name)
     run.create_upload(INLINE)
     run.finish_upload()
     run.harness.clock.advance(HOUR)
-    with pytest.raises(ResourceNotFound, match="there is no object"):
+    with pytest.raises(errors.ResourceNotFound, match="there is no object"):
         run.services.objects.find(run.name)
-    with pytest.raises(ResourceExpired):
+    with pytest.raises(errors.ResourceExpired):
         run.finish()
 
 
@@ -197,7 +190,7 @@ class Stage:
 
     def begin(self, artifact: BlobArtifact) -> None:
         """Begin a check that no call waits for."""
-        with pytest.raises(ServiceUnavailable, match="is being checked"):
+        with pytest.raises(errors.ServiceUnavailable, match="is being checked"):
             self.check(artifact)
         assert self.entered.acquire(timeout=30)
 
@@ -220,13 +213,13 @@ def test_all_calls_that_wait_for_a_check_get_its_conflict() -> None:
     all_wait = threading.Barrier(4, stage.end)
     with ThreadPoolExecutor(4) as threads:
         asked = [threads.submit(stage.check, blob, observed_timeout(all_wait.wait)) for _ in range(4)]
-    assert [type(call.exception()) for call in asked] == [RequestConflict] * 4
+    assert [type(call.exception()) for call in asked] == [errors.RequestConflict] * 4
     assert len(stage.begun) == 1
 
 
 @pytest.mark.parametrize(
     ("error", "logged"),
-    [(ServiceUnavailable("storage is away"), []), (ZeroDivisionError("a bug"), ["blob-not-checked"])],
+    [(errors.ServiceUnavailable("storage is away"), []), (ZeroDivisionError("a bug"), ["blob-not-checked"])],
     ids=["storage away", "bug"],
 )
 def test_a_check_that_failed_is_repeated_by_the_next_call(error: Exception, logged: list[str]) -> None:
@@ -248,7 +241,7 @@ def test_running_checks_are_bounded() -> None:
     blobs = [stage.blob(name) for name in "abc"]
     for blob in blobs[:2]:
         stage.begin(blob)
-    with pytest.raises(ServiceUnavailable, match="2 blobs are being checked"):
+    with pytest.raises(errors.ServiceUnavailable, match="2 blobs are being checked"):
         stage.check(blobs[2])
     stage.check(blobs[0], observed_timeout(lambda: stage.end(2)))
     stage.end()
@@ -261,7 +254,7 @@ MIB = 1024 * 1024
 
 
 def refused(take: Callable[[], object], words: str) -> None:
-    with pytest.raises(ServiceUnavailable, match=words) as refusal:
+    with pytest.raises(errors.ServiceUnavailable, match=words) as refusal:
         take()
     assert refusal.value.retry_after == timedelta(seconds=5)
 

@@ -53,9 +53,7 @@ def test_exactly_what_has_no_message_is_offered_unless_they_are_hidden(harness: 
     assert offered == {**dict.fromkeys(tasks, 1 if shows else 2), lost.task_id: 1}
 
 
-def test_where_texts_are_hidden_a_sweep_finds_the_task_whose_message_was_taken(
-    harness: Harness,
-) -> None:
+def test_where_texts_are_hidden_a_sweep_finds_the_task_whose_message_was_taken(harness: Harness) -> None:
     services = harness.replica(account=cast(StorageAccount, ShowsMessages(harness.account)))
     task_id, other_id = harness.create(), harness.create()
     own, other = harness.receive()

@@ -84,8 +84,8 @@ class Scene:
         for text in texts:
             self.storage.work_queues.put(QUEUES[priority], text, HOUR, timedelta(0))
 
-    def wait(self, count: int = 1) -> WaitingRequest:
-        request = WaitingRequest(count, lambda: False, self.clock.monotonic())
+    def wait(self, count: int = 1, is_disconnected: Callable[[], bool] = lambda: False) -> WaitingRequest:
+        request = WaitingRequest(count, is_disconnected, self.clock.monotonic())
         self.poller.add(request)
         self.clock.advance(MS)
         return request
@@ -121,12 +121,20 @@ def test_messages_are_given_to_the_waiting_requests_in_turn(scene: Scene) -> Non
     assert (texts(greedy), texts(modest), texts(other)) == (["a", "d", "f"], ["b"], ["c", "e"])
 
 
-def test_messages_that_no_request_waits_for_are_released_and_other_processes_are_told(scene: Scene) -> None:
+@pytest.mark.parametrize("moment", ["received", "given"])
+def test_messages_that_no_request_waits_for_are_released_and_other_processes_are_told(
+    scene: Scene, moment: str
+) -> None:
+    def remove() -> bool:
+        if scene.polls:
+            scene.poller.remove(request)
+        return False
+
     scene.wakes, there = (Wakes(scene.storage.offers, scene.clock, slugid) for _ in range(2))
     scene.poller = scene.new_poller()
     scene.offer("a", "b", priority="highest")
-    request = scene.wait(2)
-    scene.during = lambda: scene.poller.remove(request)
+    request = scene.wait(2, remove if moment == "given" else lambda: False)
+    scene.during = remove if moment == "received" else lambda: None
     scene.poller.poll_once()
     assert (texts(request), scene.released) == ([], ["a", "b"])
     told: list[WorkQueue] = []
