@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-LIST = ROOT / "scripts" / "mutants.toml"
 
 
 @dataclass(frozen=True)
@@ -32,4 +31,5 @@ class Mutant:
 
 def mutants() -> list[Mutant]:
     """All mutants, in the order of the list."""
-    return [Mutant(**entry) for entry in tomllib.loads(LIST.read_text())["mutant"]]
+    text = (ROOT / "scripts/mutants.toml").read_text()
+    return [Mutant(**entry) for entry in tomllib.loads(text)["mutant"]]
