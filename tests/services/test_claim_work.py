@@ -15,6 +15,7 @@ from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.messages import message_text
 from legacy_queue.domain.task import Worker
+from legacy_queue.domain.worker_record import worker_path
 from legacy_queue.services.claim_work.work_poller import POLL_LEASE
 from legacy_queue.services.composition import Services
 from tests.domain.tasks import ALICE, BOB, CLAIM_TIMEOUT, HOUR, MINUTE, MS, SECOND, task_body
@@ -71,6 +72,29 @@ def test_a_new_task_wakes_waiting_requests() -> None:
         wait_until(lambda: services.pollers.waiting() == 2 and calls.names.count("receive") >= 7)
         tasks = [harness.create(), harness.create()]
     assert sorted(claimed) == sorted(tasks)
+
+
+def test_the_room_that_a_duplicate_message_leaves_is_filled(harness: Harness) -> None:
+    first = harness.create()
+    harness.storage.work_queues.put(QUEUE, harness.messages()[0].text, HOUR, NO_DELAY)
+    others = [harness.create() for _ in range(2)]
+    assert claim_work(harness.services, count=2) == [first, others[0]]
+    assert harness.states(others[1]) == ["pending"]
+
+
+def test_a_worker_whose_quarantine_begins_while_it_waits_gets_no_work(harness: Harness) -> None:
+    task_id, alice = harness.create(), worker_path(PROVISIONER, WORKER_TYPE, ALICE)
+    harness.services.workers.declare(alice, {})
+
+    def begin() -> None:
+        harness.services.workers.quarantine(alice, harness.clock.now() + HOUR)
+        harness.clock.advance(5 * SECOND)
+
+    begins = FaultAt(6, of="receive", after=begin)
+    assert claim_work(harness.replica(begins)) == []
+    assert begins.happened
+    assert harness.states(task_id) == ["pending"]
+    assert claim_work(harness.services, worker=BOB) == [task_id]
 
 
 @each_error

@@ -36,6 +36,20 @@ def test_a_dependency_that_expires_before_the_deadline_is_refused_without_a_trac
     harness.services.tasks.create(task_id, {**body, "dependencies": [later]})
 
 
+def test_a_task_is_pending_when_its_dependencies_meet_its_requirement(harness: Harness) -> None:
+    for requires, state, then in (
+        ("all-completed", "completed", "pending"),
+        ("all-completed", "failed", "unscheduled"),
+        ("all-resolved", "failed", "pending"),
+    ):
+        required = harness.create()
+        early = harness.create(dependencies=[required], requires=requires)
+        harness.run(required, state)
+        harness.run_timers()
+        late = harness.create(dependencies=[required], requires=requires)
+        assert [harness.task(task_id).state for task_id in (early, late)] == [then, then]
+
+
 def test_the_dependents_of_a_task_are_read_in_pages_and_only_for_that_task(harness: Harness) -> None:
     required, calls = harness.create(), CallRecorder()
     expires = NOW + 2 * DAY

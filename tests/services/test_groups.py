@@ -130,6 +130,24 @@ def test_a_sealed_group_refuses_a_new_founder(harness: Harness) -> None:
             harness.services.tasks.load(GROUP)
 
 
+def test_a_repeated_seal_changes_nothing_and_publishes_again(harness: Harness) -> None:
+    member(harness)
+    first = harness.services.groups.seal(GROUP)
+    harness.clock.advance(MINUTE)
+    assert harness.services.groups.seal(GROUP) == first
+    assert harness.events().count(("task-group-sealed", GROUP, None)) == 2
+
+
+def test_a_task_of_another_group_that_a_refused_create_left_in_this_one_is_not_canceled(
+    harness: Harness,
+) -> None:
+    ours, other = member(harness), harness.create()
+    harness.services.groups.join(other, harness.task(ours).definition)
+    harness.services.groups.seal(GROUP)
+    assert harness.services.group_changes.cancel(GROUP) == [ours]
+    assert harness.states(other) == ["pending"]
+
+
 def test_all_unresolved_tasks_of_a_sealed_group_are_canceled(harness: Harness) -> None:
     running = harness.claimed(taskGroupId=GROUP, schedulerId="scheduler")
     done = member(harness)

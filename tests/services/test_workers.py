@@ -140,6 +140,24 @@ def test_a_provisioner_of_today_ends_with_its_last_pool(harness: Harness, worker
     assert workers.describe(POOL[:1])["provisionerId"] == PROVISIONER
 
 
+def test_a_provisioner_does_not_expire_before_its_worker_types(workers: Workers) -> None:
+    workers.declare(POOL[:1], {"expires": format_time(NOW + 7 * DAY)})
+    for days, moved in ((9, 9), (8, 9)):
+        workers.declare(POOL, {"expires": format_time(NOW + days * DAY)})
+        assert workers.describe(POOL[:1])["expires"] == format_time(NOW + moved * DAY)
+
+
+def test_a_list_can_have_only_or_no_quarantined_workers(workers: Workers) -> None:
+    def listed(*, is_quarantined: bool) -> list[bytes]:
+        page = workers.list(POOL, (), 9, lambda record: record.path[-1].encode(), is_quarantined)
+        return [*page.items]
+
+    for path in (ALICES, BOBS):
+        workers.declare(path, {})
+    workers.quarantine(BOBS, NOW + DAY)
+    assert (listed(is_quarantined=True), listed(is_quarantined=False)) == ([b"bob"], [b"alice"])
+
+
 def test_a_quarantine_is_kept_when_the_worker_claims_concurrently(harness: Harness) -> None:
     call(harness.services.workers)
     race = FaultAt(0, of="worker.replace", before=lambda: call(harness.services.workers, ALICE, "task"))
@@ -187,6 +205,8 @@ def test_every_process_reports_the_calls_of_all_refused_ones_too(harness: Harnes
         harness.services.claims.claim(harness.task(task_id), 0, BOB, ClaimProof("id", "receipt", "wrong"))
     harness.run(task_id)
     call(harness.services.workers)
+    harness.services.workers.record_read("reader", ("status", ()))  # no call for work
+    assert "reader" not in [record.path[-1] for record in harness.services.workers.callers()]
     assert reported(harness.services) == {
         (POLL_TASK_URLS, "client"): 2,
         (POLL_TASK_URLS, "task-client/*/on/group/bob"): 1,
