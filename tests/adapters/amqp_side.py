@@ -73,12 +73,11 @@ def consumer(url: str, project: str) -> Iterator[Consumer]:
 class Network:
     """A proxy of the broker; while it ``swallows``, it drops everything that the broker sends."""
 
-    def __init__(self, url: str, port: int = 0) -> None:
+    def __init__(self, url: str) -> None:
         parts = urlsplit(url)
         self._broker = (parts.hostname, parts.port)
-        self._listener = socket.create_server(("127.0.0.1", port))
-        self.port: int = self._listener.getsockname()[1]
-        self.url = url.replace(f":{parts.port}/", f":{self.port}/")
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = url.replace(f":{parts.port}/", f":{self._listener.getsockname()[1]}/")
         self.swallows = threading.Event()
         self.connections = 0
         self._sockets: list[socket.socket] = []
