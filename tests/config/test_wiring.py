@@ -84,21 +84,19 @@ def test_a_storage_that_was_lost_is_not_begun_anew(tmp_path: Path, left: str) ->
 
 
 def test_a_start_that_failed_before_its_storage_worked_can_be_repeated(tmp_path: Path) -> None:
-    """With that storage or another."""
+    """With that storage or another, but not beside an Azurite that has served."""
     settings = replace(SETTINGS, storage="embedded", data_dir=tmp_path)
     os.close(lock_private(tmp_path / "storage.lock"))
     os.close(lock_private(tmp_path / "azurite" / "lock"))
     (tmp_path / "artifacts").mkdir()  # a disk of its own
     (tmp_path / "development.json").touch()  # of a server with another storage
+    has_served = tmp_path / "azurite" / "connection-string"
+    has_served.touch()
+    with pytest.raises(UnusableStorage, match="azurite holds the tasks of an earlier start"):
+        served_file(settings).__enter__()
+    has_served.unlink()
     with served_file(settings):
         assert (tmp_path / "storage.sqlite").exists()
-
-
-def test_beside_an_azurite_that_has_served_no_file_is_begun(tmp_path: Path) -> None:
-    (tmp_path / "azurite").mkdir()
-    (tmp_path / "azurite" / "connection-string").touch()
-    with pytest.raises(UnusableStorage, match="azurite holds the tasks of an earlier start"):
-        served_file(replace(SETTINGS, storage="embedded", data_dir=tmp_path)).__enter__()
 
 
 @pytest.mark.processes

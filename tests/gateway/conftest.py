@@ -40,10 +40,8 @@ def storage(clock: FakeClock) -> Iterator[Storage]:
 
 @pytest.fixture
 def urls(storage: Storage) -> SignedUrls:
-    (signed,) = storage.work_queues.signed_urls(
-        [QUEUE], NOW - HALF_HOUR, NOW + HALF_HOUR, timedelta(minutes=5)
-    )
-    return signed
+    times = NOW - HALF_HOUR, NOW + HALF_HOUR
+    return storage.work_queues.signed_urls([QUEUE], *times, timedelta(minutes=5))[0]
 
 
 @pytest.fixture
@@ -56,12 +54,8 @@ def sas(
     account: StorageAccount, kind: str, name: str, now: datetime, key: str = KEY_BASE64, **changes: Any
 ) -> str:
     """A SAS of Azure's SDK for a queue or blob of that name, which is granted but for what is changed."""
-    common = {
-        "account_key": key,
-        "start": now - HALF_HOUR,
-        "expiry": now + HALF_HOUR,
-        "protocol": "https,http",
-    }
+    times = {"start": now - HALF_HOUR, "expiry": now + HALF_HOUR}
+    common = {"account_key": key, "protocol": "https,http", **times}
     if kind == "queue":
         own = {"account_name": account.public_queues.account, "queue_name": name, "permission": "p"}
         return generate_queue_sas(**{**common, **own, **changes})

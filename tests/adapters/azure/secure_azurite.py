@@ -34,13 +34,10 @@ class SecureAzurite(Azurite):
 class StaticCredential:
     """Tokens of an identity, as Microsoft Entra ID makes them, but without a signature."""
 
-    def __init__(self, audience: str = "https://storage.azure.com") -> None:
-        self._audience = audience
-
     def get_token(self, *_scopes: str, **_options: Any) -> AccessToken:
         now = int(time.time())
         claims = {
-            "aud": self._audience,
+            "aud": "https://storage.azure.com",
             "iss": "https://sts.windows.net/tenant/",
             "iat": now - 60,
             "nbf": now - 60,

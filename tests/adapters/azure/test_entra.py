@@ -206,14 +206,6 @@ def test_a_token_that_soon_expires_serves_without_a_renewal_for_each_request(
     assert identity.asked == 1
 
 
-def test_no_token_is_logged_or_shown(azurite: SecureAzurite, trusting: ssl.SSLContext) -> None:
-    access = azurite.access(StaticCredential(audience="https://other"))
-    with capture_logs() as logs, pytest.raises(ServiceUnavailable) as caught:
-        checked(access, trusting)
-    assert logs
-    assert SECRET not in f"{logs} {caught.value!r} {caught.value.__cause__!r} {caught.value.__context__!r}"
-
-
 def test_the_identity_of_the_machine_is_found_by_azure_identity_which_logs_nothing_itself(
     azurite: SecureAzurite,
     trusting: ssl.SSLContext,
