@@ -135,19 +135,15 @@ def test_an_upload_without_a_slot_gets_server_busy_and_a_download_needs_no_slot(
 
 
 def test_a_large_blob_is_stored_in_blocks_as_it_arrives_and_not_at_all_if_it_is_incomplete(
-    storage: Storage,
+    storage: Storage, upload_url: str
 ) -> None:
     content = bytes(range(256)) * 50_000
-    upload_url, download_url = (
-        make("large", NOW + HALF_HOUR) for make in (storage.blobs.upload_url, storage.blobs.download_url)
-    )
+    download_url = storage.blobs.download_url(BLOB, NOW + HALF_HOUR)
     assert raw_put(upload_url, len(content) + 1, content).startswith(b"HTTP/1.1 400 ")
     assert requests.get(download_url, timeout=30).status_code == 404
-    answer = requests.put(upload_url, content, headers=BLOCK_BLOB, timeout=30)
-    assert outcome(answer) == (201, None)
+    assert put(upload_url, content) == (201, None)
     assert requests.get(download_url, timeout=30).content == content
-    blocks = storage.account.container.block_list("large")
+    blocks = storage.account.container.block_list(BLOB)
     assert blocks
     assert len(blocks.committed) == 4
-    again = requests.put(upload_url, content, headers={**BLOCK_BLOB, "if-none-match": "*"}, timeout=30)
-    assert outcome(again) == (409, "BlobAlreadyExists")
+    assert put(upload_url, content, if_none_match="*") == (409, "BlobAlreadyExists")

@@ -147,13 +147,11 @@ class Scene:
 
 
 def send(http: requests.Session, scene: Scene, asked: Case) -> requests.Response:
-    method, _, url = asked["request"].partition(" ")
+    method, url = scene.filled_in(asked["request"]).split(" ", 1)
     headers = {name: scene.filled_in(text) for name, text in asked.get("headers", {}).items()}
     body = asked.get("body", "").encode() * asked.get("times", 1)
     data = iter([body]) if asked.get("chunked") else body
-    return http.request(
-        method, scene.filled_in(url), data=data, headers=headers, timeout=30, allow_redirects=False
-    )
+    return http.request(method, url, data=data, headers=headers, timeout=30, allow_redirects=False)
 
 
 def seen(answer: requests.Response, wanted: Case) -> dict[str, Any]:
