@@ -25,7 +25,6 @@ from legacy_queue.domain.artifact import (
     requested_artifact,
 )
 from legacy_queue.domain.errors import InputError, InputTooLarge, RequestConflict, ResourceNotFound
-from legacy_queue.domain.task import Task
 from legacy_queue.domain.times import format_time
 from tests.domain.tasks import DAY, HOUR, MINUTE, MS, NOW, TASK_ID, ended, pending, running, shut_down
 
@@ -167,21 +166,16 @@ def test_artifacts_are_open_while_the_run_is_running_and_20_minutes_and_a_drift_
         check_open(running(), 1, NOW)
 
 
-@pytest.mark.parametrize(
-    ("task", "run_id", "after", "message"),
-    [
+def test_artifacts_of_a_pending_or_resolved_run_are_closed() -> None:
+    for task, run_id, after, message in (
         (pending(), 0, MS, "run 0 of task .* is pending"),
         (shut_down(), 1, MS, "run 1 of task .* is pending"),
         (shut_down(), 0, UPLOAD_WINDOW + MS, "run 0 of task .* is exception"),
         (transitions.cancel(pending(), NOW).task, 0, MS, "is exception"),
         (ended(), 0, MS, "is completed"),
-    ],
-)
-def test_artifacts_of_a_pending_or_resolved_run_are_closed(
-    task: Task, run_id: int, after: Any, message: str
-) -> None:
-    with pytest.raises(RequestConflict, match=message):
-        check_open(task, run_id, NOW + after)
+    ):
+        with pytest.raises(RequestConflict, match=message):
+            check_open(task, run_id, NOW + after)
 
 
 def test_repeating_a_request_changes_only_the_expiry() -> None:

@@ -1,7 +1,5 @@
 import re
 
-import pytest
-
 from legacy_queue.domain.priority import (
     MAX_SHARDS,
     PRIORITIES,
@@ -38,15 +36,9 @@ def test_the_queues_of_all_shards_have_valid_names_and_the_first_those_without_s
     assert names[::MAX_SHARDS] == [queue.name("q") for queue in work_queues("provisioner", "type")]
 
 
-@pytest.mark.parametrize(
+def test_the_name_of_a_queue_is_made_of_hashes_and_the_rank() -> None:
     # printf %s NAME | openssl dgst -sha256 -binary | head -c 15 | base32 | tr A-Z a-z
-    ("provisioner_id", "worker_type", "priority", "name"),
-    [
-        ("provisioner", "worker-Type_1", "highest", "q-aeqyvxzppuw3etvqd6ypvpqx-24uedbzms6cjwbqkgxpijg6m-7"),
-        ("a", "WORKER", "lowest", "q-zklycewkdo64v6wcggzzui64-orua5jvkxmg5es72ex3rxelr-1"),
-    ],
-)
-def test_the_name_of_a_queue_is_made_of_hashes_and_the_rank(
-    provisioner_id: str, worker_type: str, priority: str, name: str
-) -> None:
-    assert WorkQueue(provisioner_id, worker_type, priority).name("q") == name
+    highest = WorkQueue("provisioner", "worker-Type_1", "highest")
+    assert highest.name("q") == "q-aeqyvxzppuw3etvqd6ypvpqx-24uedbzms6cjwbqkgxpijg6m-7"
+    lowest = WorkQueue("a", "WORKER", "lowest")
+    assert lowest.name("q") == "q-zklycewkdo64v6wcggzzui64-orua5jvkxmg5es72ex3rxelr-1"

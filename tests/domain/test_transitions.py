@@ -104,20 +104,17 @@ def test_a_reclaim_that_reaches_the_deadline_deletes_the_held_message() -> None:
     assert reclaim(outcome.task, NOW + 15 * MINUTE) == Outcome(outcome.task)
 
 
-@pytest.mark.parametrize(
-    ("reason", "created"), [("worker-shutdown", "retry"), ("intermittent-task", "task-retry")]
-)
-def test_a_retriable_exception_is_retried_while_retries_are_left(reason: str, created: str) -> None:
-    outcome = transitions.resolve(running(retries=1), 0, "exception", reason, NOW + MINUTE)
-    first, second = outcome.task.runs
-    assert (first.state, first.reason_resolved) == ("exception", reason)
-    assert (second.state, second.reason_created, second.scheduled) == ("pending", created, NOW + MINUTE)
-    assert (outcome.task.retries_left, outcome.task.held) == (0, None)
-    assert outcome.message_effect == Offer(1, HELD)
-    last = claim(outcome.task, 1, BOB, lease=None).task
-    assert ended(last, reason).state == "exception"
-    of_50_runs = replace(running(), runs=(running().runs[0],) * MAX_RUNS)
-    assert ended(of_50_runs, reason).state == "exception"
+def test_a_retriable_exception_is_retried_while_retries_are_left() -> None:
+    for reason, created in (("worker-shutdown", "retry"), ("intermittent-task", "task-retry")):
+        outcome = transitions.resolve(running(retries=1), 0, "exception", reason, NOW + MINUTE)
+        first, second = outcome.task.runs
+        assert (first.state, first.reason_resolved) == ("exception", reason)
+        assert (second.state, second.reason_created, second.scheduled) == ("pending", created, NOW + MINUTE)
+        assert (outcome.task.retries_left, outcome.task.held) == (0, None)
+        assert outcome.message_effect == Offer(1, HELD)
+        last = claim(outcome.task, 1, BOB, lease=None).task
+        of_50_runs = replace(running(), runs=(running().runs[0],) * MAX_RUNS)
+        assert ended(last, reason).state == ended(of_50_runs, reason).state == "exception"
 
 
 def test_a_repeated_report_offers_the_retry_again_while_it_is_pending_and_no_run_of_a_rerun() -> None:
