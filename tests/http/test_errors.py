@@ -187,6 +187,17 @@ def test_a_bug_or_a_corrupt_row_is_a_500_whose_details_are_only_in_the_log(error
     assert authorization not in str(entry)
 
 
+def test_the_log_line_of_a_bug_has_no_query() -> None:
+    """A bewit is a credential. This one is ignored, since anybody may read tasks."""
+    queue, outage = with_outage()
+    outage.error = KeyError("a bug")
+    with capture_logs() as logs:
+        target = f"/v1/task/{TASK_ID}?bewit=c2VjcmV0"
+        assert queue.http.get(target, base_url=ROOT_URL).status_code == 500
+    assert "internal-error" in str(logs)
+    assert "c2VjcmV0" not in str(logs)
+
+
 def test_only_the_answers_of_a_server_in_development_have_the_development_header() -> None:
     for is_development in (False, True):
         queue = Queue(development=is_development)
