@@ -30,8 +30,8 @@ def stored(harness: Harness, task_id: str, name: str = NAME) -> StoredArtifact:
     return found
 
 
-def blob_name(harness: Harness, task_id: str, name: str = NAME) -> str:
-    artifact = stored(harness, task_id, name).artifact
+def blob_name(harness: Harness, task_id: str) -> str:
+    artifact = stored(harness, task_id).artifact
     assert isinstance(artifact, UploadedArtifact)
     return artifact.blob_name
 

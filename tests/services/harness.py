@@ -199,8 +199,8 @@ class Harness:
         self.services.claims.claim(self.task(task_id), run_id, worker, ClaimProof())
         return self.services.tasks.report(task_id, run_id, state, state)
 
-    def shut_down(self, task_id: str, run_id: int = 0, services: Services | None = None) -> Task:
-        return (services or self.services).tasks.report(task_id, run_id, "exception", "worker-shutdown")
+    def shut_down(self, task_id: str, services: Services | None = None) -> Task:
+        return (services or self.services).tasks.report(task_id, 0, "exception", "worker-shutdown")
 
     def complete(self, task_id: str, run_id: int = 0, services: Services | None = None) -> Task:
         return (services or self.services).tasks.report(task_id, run_id, "completed", "completed")

@@ -48,8 +48,8 @@ class Reading:
         return call()
 
 
-def counts(services: Services, task_queue_id: str = POOL) -> tuple[int, int]:
-    return services.task_queues.counts([task_queue_id])[0]
+def counts(services: Services) -> tuple[int, int]:
+    return services.task_queues.counts([POOL])[0]
 
 
 def test_changes_of_this_process_are_counted_at_once_without_a_read() -> None:

@@ -4,12 +4,7 @@ from typing import Any
 
 import pytest
 
-from legacy_queue.domain.errors import (
-    AuthorizationFailed,
-    RequestConflict,
-    ResourceNotFound,
-    ServiceUnavailable,
-)
+from legacy_queue.domain import errors
 from legacy_queue.domain.migration_report import CLAIM_TASK, CLAIM_WORK, POLL_TASK_URLS
 from legacy_queue.domain.task import Worker
 from legacy_queue.domain.times import format_time
@@ -24,7 +19,7 @@ from tests.services.ports import CallRecorder, FaultAt
 
 POOL = PROVISIONER, WORKER_TYPE
 ALICES, BOBS = (worker_path(*POOL, worker) for worker in (ALICE, BOB))
-AWAY = ServiceUnavailable("storage is away")
+AWAY = errors.ServiceUnavailable("storage is away")
 ALL = ("messageId", "receipt", "signature")
 
 
@@ -104,7 +99,7 @@ def test_a_claim_fails_while_it_is_not_known_whether_its_worker_is_quarantined(h
     task_id = harness.create()
     services = harness.replica(FaultAt(0, of="worker.load", before=AWAY))
     message = harness.receive_one()
-    with pytest.raises(ServiceUnavailable, match="away"):
+    with pytest.raises(errors.ServiceUnavailable, match="away"):
         harness.claim(message, services=services)
     assert harness.states(task_id) == ["pending"]
 
@@ -116,7 +111,7 @@ def test_a_record_that_others_change_all_the_time_is_unavailable(harness: Harnes
         return act()
 
     harness.services.workers.declare(POOL[:1], {"description": "d"})
-    with pytest.raises(ServiceUnavailable, match="provisioner is being changed"):
+    with pytest.raises(errors.ServiceUnavailable, match="provisioner is being changed"):
         harness.replica(always_changed).workers.declare(POOL[:1], {"description": "another"})
 
 
@@ -129,7 +124,7 @@ def test_a_provisioner_of_today_ends_with_its_last_pool(harness: Harness, worker
 
     workers.declare(POOL[:1], {"expires": format_time(NOW + 9 * DAY)})
     assert of_today() == []
-    with pytest.raises(ResourceNotFound, match="has no task queue now"):
+    with pytest.raises(errors.ResourceNotFound, match="has no task queue now"):
         workers.provisioner_of_today(POOL[:1])
     for name, days in (("first", 2), ("last", 3)):
         workers.declare((PROVISIONER, name), {"expires": format_time(NOW + days * DAY)})
@@ -174,7 +169,9 @@ def test_a_claim_of_a_quarantined_worker_is_a_conflict_and_its_run_is_offered_ag
     workers.quarantine(ALICES, NOW + DAY)
     message = harness.receive_one()
     for _ in range(3):  # a draft worker never deletes its message
-        with pytest.raises(RequestConflict, match=r"group/alice.*is quarantined until 2030-01-03T03:04:05"):
+        with pytest.raises(
+            errors.RequestConflict, match=r"group/alice.*quarantined until 2030-01-03T03:04:05"
+        ):
             harness.claim(message)
         assert harness.offered_runs() == [(0, 10 * SECOND)]
         harness.clock.advance(10 * SECOND)
@@ -201,7 +198,7 @@ def test_every_process_reports_the_calls_of_all_refused_ones_too(harness: Harnes
     message = harness.receive_one()
     harness.claim(message, BOB, proof=ClaimProof(message.lease.message_id))
     task_id = harness.create()
-    with pytest.raises(AuthorizationFailed):
+    with pytest.raises(errors.AuthorizationFailed):
         harness.services.claims.claim(harness.task(task_id), 0, BOB, ClaimProof("id", "receipt", "wrong"))
     harness.run(task_id)
     call(harness.services.workers)
