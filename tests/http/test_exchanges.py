@@ -19,7 +19,12 @@ KEYS: list[Any] = [
     {"taskId": "a.b"},
     "route.index.#",
 ]
-LATER = ["task-group-sealed", "task-priority-changed", "task-group-priority-changed"]
+# exchanges of today's queue, and the older exchange whose routing keys each has
+LATER = {
+    "task-group-sealed": "task-group-resolved",
+    "task-priority-changed": "task-defined",
+    "task-group-priority-changed": "task-group-resolved",
+}
 
 
 def without_prose(entry: Any) -> Any:
@@ -39,6 +44,10 @@ def test_an_exchange_is_described_as_by_the_original_queue(client: str) -> None:
     assert names == [*(entry["exchange"] for entry in theirs["entries"]), *LATER]
     for our, their in zip(ours["entries"], theirs["entries"], strict=False):
         assert without_prose(our) == without_prose(their)
+    described = {entry["exchange"]: without_prose(entry) for entry in ours["entries"]}
+    for name, older in LATER.items():
+        assert described[name]["routingKey"] == described[older]["routingKey"]
+        assert described[name].keys() == described[older].keys()
     bound, of_theirs = (
         javascript("bindings", client=client, reference=reference, keys=KEYS) for reference in (ours, theirs)
     )

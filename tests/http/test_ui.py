@@ -9,11 +9,13 @@ from datetime import timedelta
 from typing import Any
 from urllib.parse import quote, urlsplit
 
+import click
 import pytest
 from lxml import html
 from werkzeug.test import Client as Browser
 from werkzeug.test import TestResponse
 
+from legacy_queue.cli.commands import commands
 from legacy_queue.domain.authentication import Client
 from legacy_queue.domain.hawk import SignedRequest, sign_bewit
 from legacy_queue.domain.ids import slugid
@@ -182,6 +184,25 @@ def test_a_page_may_load_nothing_from_elsewhere_and_be_in_no_frame(control: bool
         part = shown(queue, f"{page}?part=live").get_data(as_text=True).strip()
         assert '<nav aria-label="pages"' not in part, "what stays is not sent again"
         assert part in text
+
+
+def test_each_command_that_a_page_shows_exists() -> None:
+    queue = Queue(control=True)
+    task_id = queue.running()
+    queue.create(taskGroupId=task_id)
+    trees = [tree_of(shown(queue, page)) for page in pages(task_id)]
+    found = {
+        code.text_content()
+        for tree in trees
+        for code in tree.xpath("//code[starts-with(., 'legacy-queue ')]")
+    }
+    assert len(found) > 8
+    for line in found:
+        _, name, *words = line.split()
+        context = click.Context(commands, info_name="legacy-queue")
+        command = commands.get_command(context, name)
+        assert command, line
+        command.make_context(name, words)
 
 
 def test_what_the_author_of_a_task_wrote_is_no_html() -> None:

@@ -81,6 +81,14 @@ def test_an_object_is_available_once_its_upload_and_artifact_are_finished(run: R
     assert run.services.objects.access(run.artifact)["name"] == run.name
 
 
+def test_an_object_may_be_empty(run: Run) -> None:
+    run.create_upload({"dataInline": {"contentType": HTML, "objectData": ""}})
+    upload = run.upload_of(hashes={"sha256": sha256(b"")})
+    run.services.objects.finish_upload(run.name, upload)
+    run.finish()
+    assert (run.content, run.artifact.is_complete) == (b"", True)
+
+
 def test_an_upload_without_method_base64_or_running_task_stores_nothing(run: Run) -> None:
     assert run.create_upload({})["uploadMethod"] == {}
     for data in ("x", "?===", "eA==x"):
