@@ -1,8 +1,9 @@
 """What the control API does: it moves the clock, lets requests fail, and puts messages that should not be."""
 
 import json
+import threading
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -162,6 +163,27 @@ def test_a_move_that_fails_half_way_is_told_as_far_as_it_came() -> None:
     [move] = moved.services.inspection.clock_moves
     assert move.what == "the clock was moved by 1h, and no further"
     assert move.facts["movedTo"] == format_time(NOW + HOUR)
+
+
+def test_background_work_goes_on_only_when_a_move_has_ended() -> None:
+    class Working(FakeBroker):
+        def publish(self, events: Sequence[Event]) -> None:
+            super().publish(events)
+            if events[0].exchange == "task-exception":
+                passed.append(threads.submit(work))
+                assert began.wait(30)
+
+    def work() -> datetime:
+        began.set()
+        with moved.services.gate.pass_through():
+            return moved.clock.now()
+
+    began, passed = threading.Event(), list[Future[datetime]]()
+    moved = Server(broker=Working())
+    moved.create(deadline=HOUR)
+    with ThreadPoolExecutor(1) as threads:
+        moved.control.advance(2 * HOUR)
+    assert [call.result() for call in passed] == [NOW + 2 * HOUR]
 
 
 @contextmanager
