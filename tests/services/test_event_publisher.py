@@ -67,6 +67,16 @@ def test_an_artifact_does_not_overtake_events_that_only_a_timer_says_are_missing
     assert of_task(harness.events(), task_id) == [*LIFE[:3], ("artifact-created", 0)]
 
 
+def test_whoever_reruns_a_task_publishes_first_what_a_killed_process_did_not(harness: Harness) -> None:
+    task_id = harness.create()
+    dying = harness.replica(FaultAt(1, of="broker.publish", before=Crash()))  # 0 is the claim's
+    dying.claims.claim(harness.task(task_id), 0, ALICE, ClaimProof())
+    with pytest.raises(Crash):
+        harness.complete(task_id, services=dying)
+    harness.services.tasks.rerun(task_id)
+    assert of_task(harness.events(), task_id) == [*LIFE, ("task-pending", 1)]
+
+
 def test_a_mark_that_another_process_may_have_made_meanwhile_stays(harness: Harness) -> None:
     def by_another() -> None:
         harness.broker.capacity = 0
