@@ -108,3 +108,15 @@ def test_workers_that_call_another_process_each_time_cause_no_event_twice(harnes
     harness.replica().claims.claim(harness.task(task_id), 0, ALICE, ClaimProof())
     harness.complete(task_id, services=harness.replica())
     assert [(name, run_id) for name, _, run_id in harness.events()] == LIFE
+
+
+def test_a_timer_publishes_the_unpublished_events_of_another_process_too(harness: Harness) -> None:
+    harness.broker.capacity = 0
+    task_id = harness.create()
+    harness.clock.advance(SECOND)
+    other = harness.replica()
+    other.tasks.create(slugid(), task_body())  # finds that the broker is away
+    other.claims.claim(other.tasks.load(task_id), 0, ALICE, ClaimProof())
+    harness.broker.capacity = None
+    harness.run_timers(SECOND, services=other)
+    assert of_task(harness.events(), task_id) == LIFE[:3]
