@@ -115,6 +115,14 @@ def test_a_call_begins_without_a_row_of_its_own_on_one_due_later(kept: Kept, pau
     assert [timer.since for timer in kept.rows()] == [NOW, *([NOW + pause] if pause else [])]
 
 
+def test_a_call_with_further_effects_is_stored_with_them(kept: Kept) -> None:
+    """Or its effects would be lost with the process."""
+    kept.schedule()
+    kept.schedule(task_group_id=GROUP)
+    kept.clock.advance(TIMER_LEASE)
+    assert kept.received(kept.another()) == [behind(EVER, task_group_id=GROUP)]
+
+
 def test_a_cancelled_call_leaves_the_earlier_due_time(kept: Kept) -> None:
     kept.waiting(HOUR)
     kept.schedule()
