@@ -1,7 +1,6 @@
 """Any calls, in any order, keep what a task promises for its whole life.
 
-The pure half of C1 in design/reliability.md. Servers that do this at once, among faults, are in
-tests/simulation.
+Servers that do this at once, among faults, are in tests/simulation.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
