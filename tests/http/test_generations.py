@@ -99,7 +99,7 @@ def test_todays_count_of_pending_tasks_takes_only_todays_names_of_task_queues(qu
 def test_a_setting_says_for_which_generation_the_events_are(
     shape: str, retried: list[str], tags: Any
 ) -> None:
-    """Today's have the tags of the task, and are of each retried run. Of artifacts: tests/domain."""
+    """Today's have the tags of the task, and are of each retried run."""
     queue = Queue(event_shape=shape)
     queue.running(TASK_ID, tags={"kind": "test"})
     succeeded(queue.call("reportException", {"reason": "worker-shutdown"}, taskId=TASK_ID, runId=0))
@@ -114,3 +114,14 @@ def test_a_setting_says_for_which_generation_the_events_are(
     state = events[0].payload["status"]["state"], events[0].routing_key.split(".")[2]
     assert state == (("unscheduled", "_") if shape == "today" else ("pending", "0"))
     assert [event.payload.get("task") for event in events] == [tags] * len(events)
+
+
+@pytest.mark.parametrize(("shape", "names"), [("2018", ["a", "o", "o"]), ("today", ["o"])])
+def test_todays_events_of_artifacts_are_of_those_that_can_be_read(shape: str, names: list[str]) -> None:
+    queue = Queue(event_shape=shape)
+    queue.running(TASK_ID)
+    succeeded(queue.artifact(TASK_ID, "a"))
+    upload = {"uploadId": queue.uploaded_object(TASK_ID, "o")["uploadId"]}
+    succeeded(queue.call("finishArtifact", upload, taskId=TASK_ID, runId=0, name="o"))
+    created = [event.payload for event in queue.published() if event.exchange == "artifact-created"]
+    assert [payload["artifact"]["name"] for payload in created] == names

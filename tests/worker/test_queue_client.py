@@ -1,6 +1,7 @@
 """How a worker reads Azure's messages, and answers that are none of the queue."""
 
 import base64
+import json
 import threading
 from functools import partial
 from xml.etree import ElementTree
@@ -42,11 +43,11 @@ def test_a_document_type_is_refused_with_the_entities_that_it_declares() -> None
 
 
 @pytest.mark.parametrize(
-    "json",
+    "content",
     ["not JSON", "[]", f'{{"taskId": "{TASK_ID}"}}', '{"taskId": "../../evil-elsewhere0", "runId": 0}'],
 )
-def test_a_text_that_names_no_run_is_no_work(json: str) -> None:
-    for text in (json, base64.b64encode(json.encode()).decode()):
+def test_a_text_that_names_no_run_is_no_work(content: str) -> None:
+    for text in (content, base64.b64encode(content.encode()).decode()):
         assert Message("id", "receipt", text).work() is None
 
 
@@ -55,11 +56,23 @@ def test_a_delete_url_has_the_message_id_and_the_encoded_receipt() -> None:
     assert Message("i d", "a+/=", "").delete_url(urls) == "http://a/i%20d?popreceipt=a%2B%2F%3D&sig=s"
 
 
+def client_of(url: str) -> QueueClient:
+    own = Credentials("worker", "its-token")
+    worker = WorkerSettings(base_url=url, credentials=own, pool="p/w", worker_group="g", worker_id="w")
+    return QueueClient(worker, threading.Event())
+
+
+def test_a_reclaimed_task_has_the_new_credentials_of_the_answer() -> None:
+    """With the old ones a report would be refused."""
+    old, new = ({"clientId": "task", "accessToken": token, "certificate": "{}"} for token in ("old", "new"))
+    claim = {"status": {"taskId": TASK_ID}, "runId": 0, "takenUntil": "then", "credentials": old, "task": {}}
+    with answering((200, json.dumps({"takenUntil": "later", "credentials": new}))) as url:
+        assert client_of(url).reclaim_task(claim) == {**claim, "takenUntil": "later", "credentials": new}
+
+
 def test_an_answer_that_cannot_be_read_is_no_answer_of_the_queue() -> None:
     with answering(*[(200, "<p>We are back soon.<br>")] * 3) as url:  # of a proxy, for people
-        own = Credentials("worker", "its-token")
-        worker = WorkerSettings(base_url=url, credentials=own, pool="p/w", worker_group="g", worker_id="w")
-        client = QueueClient(worker, threading.Event())
+        client = client_of(url)
         poll = partial(client.poll, {"signedPollUrl": f"{url}?"})
         for ask in (client.poll_task_urls, client.claim_work, poll):
             with pytest.raises(Unavailable, match="the answer is not"):
