@@ -66,14 +66,17 @@ def test_pools_have_their_tasks_and_messages_by_priority_and_their_callers(queue
     queue.create(workerType="another", priority="high")
     queue.clock.advance(MINUTE)
     claimed = queue.running()
+    queue.clock.advance(MINUTE)
+    succeeded(queue.claim(queue.create(), workerId="zoe"))
     queue.poll_urls(workerType="zzz")
     another, pool, idle = inspected(queue, "pools")["pools"]
     assert [another["taskQueueId"], pool["taskQueueId"]] == [f"{PROVISIONER}/another", POOL_NAME]
     high = {"priority": "high", "pendingTasks": 1, "claimedTasks": 0, "oldest": format_time(NOW)}
     assert another["priorities"][2] == high
     assert [message["priority"] for message in another["messages"]] == ["high"]
-    assert (another["callers"], pool["claimedTasks"], pool["policy"]) == ([], 1, "optional")
-    [caller] = pool["callers"]
+    assert (another["callers"], pool["claimedTasks"], pool["policy"]) == ([], 2, "optional")
+    last, caller = pool["callers"]  # who asked last comes first
+    assert last["caller"].endswith("/zoe")
     assert (caller["caller"], caller["last"]) == (ALICE, format_time(NOW + MINUTE))
     assert caller["recentTasks"] == [{"taskId": claimed, "runId": 0}]
     assert [(it["caller"], it["method"]) for it in idle["callers"]] == [("root", "pollTaskUrls")]
@@ -109,7 +112,9 @@ def test_answered_requests_are_counted_and_measured_by_endpoint() -> None:
 
 def test_tasks_are_counted_by_worker_type_and_state() -> None:
     queue = Queue()
-    running, pending = queue.running(), queue.create()
+    running = queue.running()
+    queue.clock.advance(timedelta(seconds=30))
+    pending = queue.create()
     queue.clock.advance(timedelta(seconds=10))
     tasks, oldest = "legacy_queue_tasks", "legacy_queue_oldest_pending_seconds"
     for state in ("pending", "running"):

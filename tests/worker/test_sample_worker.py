@@ -44,15 +44,21 @@ Steps = list[tuple[str, dict[str, Any]]]
 
 
 def work(
-    queue: LegacyQueue, at_run: Callable[[SampleWorker], object] = id, max_tasks: int = 1, **settings: Any
+    queue: LegacyQueue,
+    at_run: Callable[[SampleWorker], object] = id,
+    at_poll: Callable[[SampleWorker], object] = id,
+    max_tasks: int = 1,
+    **settings: Any,
 ) -> Steps:
-    """Run a worker to its end; its steps. ``at_run`` is called when it runs a task."""
+    """Run a worker to its end; its steps. ``at_run`` and ``at_poll`` are called when it runs a task and polls."""
     steps: Steps = []
 
     def on_step(step: str, **fields: Any) -> None:
         steps.append((step, fields))
         if step == "run":
             at_run(worker)
+        if step == "poll":
+            at_poll(worker)
 
     own = WorkerSettings(
         base_url=queue.base_url,
@@ -206,6 +212,14 @@ def test_a_declared_file_is_an_artifact_with_the_type_of_its_name(legacy_queue: 
     for name, content_type in types.items():
         found = artifact(legacy_queue, task_id, quote(name, safe=""))
         assert (found.headers["Content-Type"], found.content) == (content_type, bytes(300_000))
+
+
+def test_a_deployed_worker_keeps_the_message_of_a_claim_without_an_answer(legacy_queue: LegacyQueue) -> None:
+    """Conform does not show it: its worker repeats the claim until it is answered."""
+    legacy_queue.create_task(payload={"command": "true"})
+    legacy_queue.fault("claimTask", status=503, times=1)
+    work(legacy_queue, at_poll=SampleWorker.stop, protocol="deployed")
+    assert len(legacy_queue.messages()) == 1
 
 
 def test_a_task_without_a_declared_file_fails_and_its_other_files_are_uploaded(

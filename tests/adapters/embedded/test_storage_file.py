@@ -215,6 +215,14 @@ def has_row(file: StorageFile) -> bool:
     return row is not None
 
 
+def test_a_connection_that_only_reads_writes_nothing(file: StorageFile) -> None:
+    """On a full disk it could not."""
+    file.prepare()
+    with closing(connect(file.path)) as connection:
+        connection.execute("SELECT * FROM rows").fetchall()
+        assert file.wal.stat().st_size == 0
+
+
 def test_a_file_whose_wal_was_removed_is_refused(left: StorageFile) -> None:
     left.wal.unlink()
     assert "storage.sqlite-wal was removed with the last changes in it" in refusal(left)
