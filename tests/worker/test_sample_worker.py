@@ -50,7 +50,7 @@ def work(
     max_tasks: int = 1,
     **settings: Any,
 ) -> Steps:
-    """Run a worker to its end; its steps. ``at_run`` and ``at_poll`` are called when it runs a task and polls."""
+    """Run a worker to its end; its steps. ``at_run`` is called as it runs a task, ``at_poll`` as it polls."""
     steps: Steps = []
 
     def on_step(step: str, **fields: Any) -> None:
