@@ -92,6 +92,12 @@ def test_that_fails_with_settings(queue_of_mine):
     queue_of_mine.wait_for(queue_of_mine.create_task(), "completed", timeout=0.1)
 
 
+@pytest.mark.legacy_queue(claim_timeout="60s")
+def test_the_nearest_marker_wins(legacy_queue):
+    legacy_queue.create_task()
+    assert legacy_queue.claim().taken_until - legacy_queue.now() > timedelta(seconds=30)
+
+
 @pytest.mark.legacy_queue(claim_timout="60s")
 def test_that_misspells_a_setting(legacy_queue):
     pass
@@ -126,7 +132,7 @@ def test_a_suite_of_another_project_gets_fixtures_and_reports(
         *("-n", "2", "--dist", "loadfile", "--strict-markers"),
         *("-W", "error", "-W", "default::legacy_queue.testing.FaultNeverFired"),
     )
-    ran.assert_outcomes(passed=5, failed=4, errors=2, warnings=2)
+    ran.assert_outcomes(passed=6, failed=4, errors=2, warnings=2)
     said = ran.stdout.str()
     assert said.count("- legacy-queue -") == 3, "of each failed test that has used a queue"
     for line in SAID:
