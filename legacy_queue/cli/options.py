@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from legacy_queue.config.removed import REMOVED
 from legacy_queue.config.settings import CONFIG, DECLARED, Settings, SettingsError, load, wire_name
 from legacy_queue.server.signals import stop_with_stdin
 
@@ -89,6 +90,8 @@ def setting_options(command: Callable[..., Any]) -> Callable[..., Any]:
         else:
             more.setdefault("metavar", "VALUE")
         command = click.option(f"--{name}", help=shown, callback=_joined, **more)(command)
+    for name in REMOVED:  # so that the error says what replaces it, not that there is no such option
+        command = click.option(f"--{name}", hidden=True, is_flag=False, flag_value="true")(command)
     return click.option(f"--{CONFIG}", metavar="FILE", help="A TOML file of settings.  [default: none]")(
         command
     )

@@ -1,7 +1,8 @@
 """The settings. A setting has the same name as an option, as a variable and in the file.
 
 ``--claim-timeout`` is ``LEGACY_QUEUE_CLAIM_TIMEOUT`` and ``claim-timeout`` in the file. An unknown name is
-refused; the error names the nearest setting. Secrets never reach a repr or a message.
+refused; the error names the nearest setting, or says what replaces a removed one. Secrets never reach a repr
+or a message.
 """
 
 import difflib
@@ -16,6 +17,7 @@ import click
 
 from legacy_queue.config import values
 from legacy_queue.config.conflicts import conflicts
+from legacy_queue.config.removed import REMOVED
 from legacy_queue.domain.authentication import Client
 from legacy_queue.domain.events import PROJECT
 from legacy_queue.domain.generations import BY_PATH, SHAPES
@@ -310,5 +312,7 @@ def _refuse_unknown(names: Iterable[str], shown: Callable[[str], str], others: s
     """Raises SettingsError for a name that is neither a setting nor one of the ``others``."""
     known = [*(wire_name(setting.name) for setting in DECLARED), *sorted(others)]
     for name in sorted(set(names) - set(known)):
+        if name in REMOVED:
+            raise SettingsError(f"{shown(name)} was removed: {REMOVED[name]}")
         near = difflib.get_close_matches(name, known, 1, 0)
         raise SettingsError(f"there is no setting {shown(name)}; the nearest is {shown(near[0])}")

@@ -9,6 +9,7 @@ from click.testing import CliRunner, Result
 
 from legacy_queue.cli.commands import commands
 from legacy_queue.config import SERVER_FILE
+from legacy_queue.config.removed import REMOVED
 
 TOKEN = "S3CRET-access-token-of-a-client"
 SIGNING = "S3CRET-that-signs-the-messages"
@@ -85,3 +86,8 @@ def test_a_mistake_is_reported_in_one_sentence_without_secrets() -> None:
     [line] = result.output.splitlines()
     assert line.startswith("Error: --public-url is 'https://user:***@h/': a URL is accepted ")
     assert result.exit_code == 1
+
+
+def test_a_command_says_what_to_do_instead_of_a_removed_option() -> None:
+    for name, sentence in REMOVED.items():
+        assert config(f"--{name}").output == f"Error: --{name} was removed: {sentence}\n"

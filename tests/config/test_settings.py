@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from legacy_queue.config import SettingsError, load
+from legacy_queue.config.removed import REMOVED
 from legacy_queue.domain.authentication import Client
 
 TOKEN = "S3CRET-access-token-of-a-client"
@@ -102,6 +103,16 @@ def test_an_unknown_setting_is_refused_with_the_nearest_name(tmp_path: Path, nam
         assert f"there is no setting {unknown}" in message
         assert f"the nearest is {other}" in message
     assert "the nearest is LEGACY_QUEUE_ROOT_URL" in why_refused(environ={"LEGACY_QUEUE_ROOT_URI": "S3CRET"})
+
+
+def test_a_removed_setting_is_refused_with_what_to_do_instead(tmp_path: Path) -> None:
+    for name, sentence in REMOVED.items():
+        for message, shown in [
+            (why_refused({name: "S3CRET"}), f"--{name}"),
+            (why_refused(environ={variable(name): "S3CRET"}), variable(name)),
+            (why_refused({"config": file(tmp_path, f'"{name}" = "S3CRET"')}), name),
+        ]:
+            assert message == f"{shown} was removed: {sentence}"
 
 
 def test_a_file_that_is_not_toml_or_is_missing_is_refused(tmp_path: Path) -> None:

@@ -1,0 +1,6 @@
+"""Removed settings: for one release, the server refuses each at its start and says what to do instead."""
+
+from collections.abc import Mapping
+
+# a sentence for each name, which follows "<name> was removed: " and says what to do instead
+REMOVED: Mapping[str, str] = {}
