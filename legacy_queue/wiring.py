@@ -356,7 +356,6 @@ def _service_settings(
         claim_work_wait=settings.claim_work_wait,
         upload_url=root_url + UPLOADS,
         proof_required=frozenset(required),
-        resolves=settings.resolvers,
         max_streams=min(_MAX_STREAMS, max_connections // 8),
         has_todays_events=settings.event_shape == "today",
         max_polls=4 if settings.is_embedded else 32,

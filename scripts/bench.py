@@ -284,7 +284,7 @@ class Bench:
         for count in self._options.tasks:
             with tempfile.TemporaryDirectory() as folder:
                 task: dict[str, Any] = {}
-                with self._server("embedded", "", folder, "--no-resolvers") as pilot:
+                with self._server("embedded", "", folder) as pilot:
                     for what in CYCLE:
                         pilot.call(what, 0, task)
                 fill(Path(folder, "storage.sqlite"), task["taskId"], count)

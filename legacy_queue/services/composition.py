@@ -69,7 +69,7 @@ class Services:
         self.gate = Gate()
         self.event_feed = EventFeed(broker, clock.now, waiter, settings.max_streams)
         self.publisher = EventPublisher(broker, self.event_feed, is_todays=settings.has_todays_events)
-        self.timers = Timers(storage.timers, clock, fires=settings.resolves)
+        self.timers = Timers(storage.timers, clock)
         self.pollers = PollerRegistry(
             storage.work_queues,
             clock,
@@ -133,25 +133,15 @@ class Services:
             tasks, storage.artifacts, changes, messages, dependencies, self.groups, self.publisher, clock
         )
         self.resolver = Resolver(self.timers, self.advance, self.groups, clock)
-        # None where another process resolves
-        self.periodic_jobs: PeriodicJobs | None = None
-        if settings.resolves:
-            sweeper = Sweeper(
-                tasks,
-                storage.groups,
-                lost_messages,
-                self.timers,
-                self.advance,
-                clock,
-            )
-            jobs = periodic_jobs(
-                sweep_tasks=sweeper.sweep_tasks,
-                sweep_groups=sweeper.sweep_groups,
-                expire_artifacts=self.artifacts.remove_expired,
-                discard_blocks=self.artifacts.discard_blocks,
-                expire={kind: self._removing(rows) for kind, rows in storage.expiring.items()},
-            )
-            self.periodic_jobs = PeriodicJobs(jobs, storage.leases, clock, waiter)
+        sweeper = Sweeper(tasks, storage.groups, lost_messages, self.timers, self.advance, clock)
+        jobs = periodic_jobs(
+            sweep_tasks=sweeper.sweep_tasks,
+            sweep_groups=sweeper.sweep_groups,
+            expire_artifacts=self.artifacts.remove_expired,
+            discard_blocks=self.artifacts.discard_blocks,
+            expire={kind: self._removing(rows) for kind, rows in storage.expiring.items()},
+        )
+        self.periodic_jobs = PeriodicJobs(jobs, storage.leases, clock, waiter)
 
     def _removing(self, rows: Expiring) -> PageStep:
         return lambda after, limit, _: rows.remove_expired(self.clock.now(), after, limit)

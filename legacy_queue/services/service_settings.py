@@ -15,9 +15,9 @@ class ServiceSettings:
     ``proof_required``: pools, as ``provisionerId/workerType``, whose claims must send their message.
     ``sas_life``: validity of poll URLs. ``poll_visibility``: how long a polled message is invisible.
     ``claim_work_wait``: how long claimWork waits for work. ``upload_url``: prefix of artifact upload URLs.
-    ``resolves``: the process handles timers and does periodic jobs. ``max_streams``: open event streams.
-    ``has_todays_events``: events have today's shape. ``max_polls``: pools that are polled at a time. A poll
-    of its own storage keeps the process from calls, a poll of another mostly waits.
+    ``max_streams``: open event streams. ``has_todays_events``: events have today's shape.
+    ``max_polls``: pools that are polled at a time. A poll of its own storage keeps the process from calls, a
+    poll of another mostly waits.
     ``tells_offers_as`` makes the name of the process under which it tells others what it offers; None if it
     does not. It is called after any fork.
     """
@@ -30,7 +30,6 @@ class ServiceSettings:
     claim_work_wait: timedelta
     upload_url: str
     proof_required: frozenset[str] = frozenset()
-    resolves: bool = True
     max_streams: int = 500
     has_todays_events: bool = False
     max_polls: int = 4

@@ -116,9 +116,7 @@ class Harness:
 
     def sweep(self, advance: timedelta = timedelta(0), services: Services | None = None) -> None:
         self.clock.advance(advance)
-        periodic_jobs = (services or self.services).periodic_jobs
-        assert periodic_jobs
-        periodic_jobs.do_due(FakeEvent(self.clock))
+        (services or self.services).periodic_jobs.do_due(FakeEvent(self.clock))
 
     def events(self) -> list[PublishedEvent]:
         """The events published since the last call: exchange, taskId (or taskGroupId), runId."""

@@ -50,7 +50,7 @@ def running(server: Services, pace: Pace = OFTEN) -> Iterator[Background]:
 
 
 def test_the_threads_publish_unpublished_events_when_the_broker_is_back(harness: Harness) -> None:
-    server = harness.replica(resolves=False)
+    server = harness.replica()
     harness.broker.capacity = 0
 
     def later() -> list[Event]:

@@ -43,13 +43,11 @@ class CountingClock(MovableClock):
 class Server:
     """A server whose clock can be moved; the real time, ``wall``, stands still by default."""
 
-    def __init__(
-        self, resolves: bool = True, broker: FakeBroker | None = None, wall: FakeClock | None = None
-    ) -> None:
+    def __init__(self, broker: FakeBroker | None = None, wall: FakeClock | None = None) -> None:
         self.broker, self.wall = broker or FakeBroker(), wall or FakeClock(NOW)
         self.clock, self.calls = CountingClock(self.wall), CallRecorder()
         self.storage = intercept_storage(memory_storage(self.clock), self.calls)
-        settings = replace(SETTINGS, claim_work_wait=MINUTE, resolves=resolves)
+        settings = replace(SETTINGS, claim_work_wait=MINUTE)
         self.services = Services(self.storage, self.broker, self.clock, SystemWaiter(), settings)
         self.control = self.services.clock_control()
 
@@ -200,15 +198,14 @@ def waiting(server: Server) -> Iterator[list[Mapping[str, Any]]]:
         claims.extend(waits.result()["tasks"])
 
 
-def test_a_waiting_request_gets_the_message_that_a_move_makes_visible() -> None:
-    server = Server(resolves=False)  # no sweeper offers it again
+def test_a_waiting_request_gets_the_message_that_a_move_makes_visible(server: Server) -> None:
     task_id = server.create()
-    assert server.storage.work_queues.receive(QUEUE, 1, 3 * HOUR)  # a worker polls, and dies
+    assert server.storage.work_queues.receive(QUEUE, 1, 3 * MINUTE)  # a worker polls, and dies
     with waiting(server) as claims:
-        server.control.advance(2 * HOUR)
-        server.control.advance(HOUR)
+        server.control.advance(2 * MINUTE)
+        server.control.advance(MINUTE)
     assert [claim["status"]["taskId"] for claim in claims] == [task_id]
-    assert server.services.tasks.load(task_id).runs[0].started == NOW + 3 * HOUR
+    assert server.services.tasks.load(task_id).runs[0].started == NOW + 3 * MINUTE
 
 
 def test_the_credentials_of_a_claim_expire_by_the_real_time(server: Server) -> None:

@@ -289,18 +289,6 @@ def test_an_earlier_timer_of_another_process_fires_though_a_call_names_a_later_t
     assert kept.after(0 * SECOND, other) == [look()]
 
 
-def test_without_firing_waiting_timers_are_left_to_other_processes() -> None:
-    kept = Kept(fires=False)
-    kept.waiting(MINUTE, A, B)
-    kept.schedule(B)
-    kept.timers.complete(B, None)  # it deletes the row
-    assert kept.after(7 * SECOND) == []
-    assert [timer.task_id for timer in kept.rows()] == [A]
-    assert kept.after(MINUTE) == []
-    assert kept.timers.in_memory() == 0
-    assert kept.received(kept.another()) == [look()]
-
-
 def test_beyond_max_kept_timers_wait_in_their_rows_and_all_fire() -> None:
     kept = Kept(max_kept=1)
     kept.waiting(MINUTE, A, B)

@@ -39,7 +39,7 @@ class ClockControl:
         clock: Clock,
         timers: Timers,
         resolver: Resolver,
-        periodic_jobs: PeriodicJobs | None,
+        periodic_jobs: PeriodicJobs,
         gate: Gate,
         stopping: Event,
         poll_now: Callable[[], None],
@@ -125,6 +125,5 @@ class ClockControl:
             raise ServiceUnavailable("the server ends or is reset: less time has passed than was asked for")
         clock.move_to(target)
         self._timers.tick()  # rows about missing effects are due by now
-        if self._periodic_jobs:
-            self._periodic_jobs.do_due(self._stopping)
-            self._resolver.handle_all()
+        self._periodic_jobs.do_due(self._stopping)
+        self._resolver.handle_all()

@@ -29,9 +29,7 @@ Act = Callable[[], None]  # may raise ServiceUnavailable
 class Background:
     """Runs the repeated work of a process in threads.
 
-    ``periodic_jobs`` is None where another process resolves. Then this process receives no timers of other
-    processes either. ``wakes`` are called after ``stopping`` is set: each wakes waiting requests, which then
-    end.
+    ``wakes`` are called after ``stopping`` is set: each wakes waiting requests, which then end.
     """
 
     def __init__(
@@ -40,7 +38,7 @@ class Background:
         workers: Workers,
         resolver: Resolver,
         publisher: EventPublisher,
-        periodic_jobs: PeriodicJobs | None,
+        periodic_jobs: PeriodicJobs,
         stopping: threading.Event,
         wakes: Sequence[Callable[[], None]],
         pace: Pace,
@@ -61,14 +59,13 @@ class Background:
             partial(self._repeat, timers.tick, pace.tick),
             partial(self._repeat, workers.flush, pace.flush),
             partial(self._repeat, self._check_broker, pace.check),
+            partial(self._repeat, self._receive, pace.receive),
             *[partial(resolver.run, stopping, gate)] * RESOLVERS,
+            partial(periodic_jobs.run, stopping, gate),
         ]
         self._watch = watch
         if watch_interval:
             self._loops.append(partial(self._repeat, watch, watch_interval))
-        if periodic_jobs:
-            receive = partial(self._repeat, self._receive, pace.receive)
-            self._loops += [receive, partial(periodic_jobs.run, stopping, gate)]
         self._threads: list[threading.Thread] = []
 
     def start(self) -> None:

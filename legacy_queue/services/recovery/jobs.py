@@ -8,7 +8,7 @@ Each process, for its own calls (``Background`` has the threads):
 * ``flush`` stores what it has counted of the calls of workers.
 * ``check`` asks for the broker: when it is back, unpublished events are published.
 
-Each process that resolves:
+Each process, for the calls of all:
 
 * ``receive`` takes the rows of timers that are due: what a process that died was working on goes on here.
 

@@ -153,14 +153,12 @@ class _Entry:
 class Timers:
     """After ``schedule`` the caller calls ``complete``, ``cancel`` or ``retry_later`` once.
 
-    ``fires``: due timers of all processes fire here. Else only missing effects of own calls are retried.
     Beyond ``max_kept`` tasks, those that wait are forgotten: their rows are found when they are due.
     """
 
-    def __init__(self, store: TimerStore, clock: Clock, fires: bool = True, max_kept: int = 100_000) -> None:
+    def __init__(self, store: TimerStore, clock: Clock, max_kept: int = 100_000) -> None:
         self._store = store
         self._clock = clock
-        self._fires = fires
         self._max_kept = max_kept
         self._commits = GroupCommit(self._commit, _MAX_COMMIT)
         self._ready: SimpleQueue[str] = SimpleQueue()  # taskIds; "" ends a wait
@@ -378,9 +376,8 @@ class Timers:
         self._unsettled.pop(task_id, None)
         obsolete = [row for row in entry.rows if row not in kept]
         entry.rows = [*kept]
-        fires = entry.fires
-        # the row alone is left where another process resolves, and where too many are kept
-        is_left = fires and (len(self._entries) > self._max_kept or (fires <= now and not self._fires))
+        # where too many are kept, the row alone is left
+        is_left = entry.fires and len(self._entries) > self._max_kept
         if entry.is_waiting and (is_left or not kept):
             self._entries.pop(task_id, None)
         else:
@@ -430,7 +427,7 @@ class Timers:
     def _review(self, task_id: str, entry: _Entry) -> None:
         """Fire the timer if its time has come, and see that it is reviewed again in time."""
         now = self._clock.now()
-        if entry.fires and entry.fires <= now and (self._fires or entry.is_behind):
+        if entry.fires and entry.fires <= now:
             entry.fires = None
             self._ready.put(task_id)
         times = [*entry.times()]
