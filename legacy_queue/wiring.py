@@ -150,7 +150,7 @@ def _build(
     metrics = Metrics(settings.storage, settings.metrics_pools)
     if storage is None:
         account = _account(settings, root_url, clock, metrics.observe)
-        storage = Storage(account, settings.queue_prefix, clock, settings.pool_shards)
+        storage = Storage(account, settings.queue_prefix, clock)
     issuers = [_issuer(secret) for secret in settings.signing_secrets]
     clients = {client.client_id: client for client in (*settings.clients, *issuers)}
     service_settings = _service_settings(settings, issuers[0], root_url, max_connections)

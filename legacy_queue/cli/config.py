@@ -97,21 +97,21 @@ def exports(variables: Mapping[str, str]) -> str:
     return "\n".join(f"export {name}={shlex.quote(value)}" for name, value in variables.items())
 
 
-@click.command(cls=SettingsCommand, uses=("queue_prefix", "pool_shards"))
+@click.command(cls=SettingsCommand, uses=("queue_prefix",))
 @pool_argument
 @setting_options
 def queues(pool: str, **options: str | None) -> None:
     """Print the queues of a pool, highest priority first: priority and name.
 
-    The setting queue-prefix is part of each name, and pool-shards is their number for each priority. Storage
-    is not asked: a queue is made when it is first used.
+    The setting queue-prefix is part of each name. The command does not ask the storage: a queue is made when
+    it is first used.
     """
     settings, _ = settings_of(options)
-    click.echo(named_queues(pool, settings.queue_prefix, settings.pool_shards))
+    click.echo(named_queues(pool, settings.queue_prefix))
 
 
-def named_queues(pool: str, prefix: str, shards: int) -> str:
+def named_queues(pool: str, prefix: str) -> str:
     """A line for each queue of ``provisionerId/workerType``."""
     provisioner_id, worker_type = pool.split("/")
-    queues = work_queues(provisioner_id, worker_type, shards)
+    queues = work_queues(provisioner_id, worker_type)
     return "\n".join(f"{queue.priority:<10} {queue.name(prefix)}" for queue in queues)

@@ -21,8 +21,7 @@ SECTIONS: Mapping[str, Sequence[str]] = {
     title: names.split()
     for title, names in {
         "Storage": """storage data_dir synchronous connection_string azure_queue_url azure_table_url
-            azure_blob_url azure_account azure_proxy azurite_dir azurite_default_account queue_prefix
-            pool_shards""",
+            azure_blob_url azure_account azure_proxy azurite_dir azurite_default_account queue_prefix""",
         "Network": """host port workers public_url public_queue_url public_blob_url tls tls_name tls_cert
             tls_key allowed_hosts cors_origins trusted_proxy""",
         "Clients": "clients roles anonymous_scopes signing_secrets",

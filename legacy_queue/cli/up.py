@@ -193,7 +193,7 @@ def _say_where_storage_is(settings: Settings) -> None:
             "\nLook into Azurite with Azure's tools; the file with its key is for you alone:\n\n"
             f'  export AZURE_STORAGE_CONNECTION_STRING="$(cat {file})"'
         )
-    queues = named_queues(_POOL, settings.queue_prefix, settings.pool_shards)
+    queues = named_queues(_POOL, settings.queue_prefix)
     click.echo(
         f"\nThe queues that workers of {_POOL} poll, made when they are first used:\n\n"
         + indent(queues, "  ")

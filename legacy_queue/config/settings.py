@@ -106,9 +106,6 @@ class Settings:
     queue_prefix: str = _setting(
         values.prefix, "lq", "The first characters of the names of queues and tables."
     )
-    pool_shards: int = _setting(
-        values.shards, "1", "Queues for each priority of a pool; the same on all servers."
-    )
     public_url: str | None = _setting(values.url, None, "The root URL that clients use, if it differs.")
     public_queue_url: str | None = _setting(
         values.url, None, "The queue endpoint that workers poll, if it differs."

@@ -73,7 +73,6 @@ def _url(scheme: str, accepted: str) -> Parse:
 
 text = _matching(".+", "text is accepted")
 count = _matching(r"[1-9]\d{0,2}", "a number from 1 to 999 is accepted", int)
-shards = _matching("[1-4]", "a number from 1 to 4 is accepted", int)
 duration = _duration("at most 5d is accepted: no deadline is later")
 sas_life = _duration(
     "6m to 5d is accepted: workers fetch new URLs 310 s before the end", timedelta(minutes=6)

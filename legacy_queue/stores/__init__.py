@@ -29,15 +29,15 @@ class Storage:
     The stores hold all caches of a process: two Storages on one account behave as two processes.
     """
 
-    def __init__(self, account: StorageAccount, prefix: str, clock: Clock, shards: int = 1) -> None:
-        """Sends nothing. ``shards`` are those of WorkQueues."""
+    def __init__(self, account: StorageAccount, prefix: str, clock: Clock) -> None:
+        """Sends nothing."""
         self.account = account
         self.tasks = TaskStore(account.table(f"{prefix}tasks"))
         self.groups = GroupStore(account.table(f"{prefix}groups"), clock)
         self.dependencies = DependencyStore(account.table(f"{prefix}dependencies"), clock)
         self.artifacts = ArtifactStore(account.table(f"{prefix}artifacts"))
         self.blobs = Blobs(account.container, clock)
-        self.work_queues = WorkQueues(account, prefix, clock, shards)
+        self.work_queues = WorkQueues(account, prefix, clock)
         self.timers = TimerStore(account.table(f"{prefix}timers"), clock)
         self.leases = LeaseStore(account.table(f"{prefix}leases"), clock)
         self.offers = OfferStore(account.table(f"{prefix}leases"))

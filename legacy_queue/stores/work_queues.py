@@ -2,12 +2,11 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from datetime import date, datetime, timedelta
 from itertools import islice
 
 from legacy_queue.domain.messages import MessageLease
-from legacy_queue.domain.priority import MAX_SHARDS, WorkQueue, work_queues
+from legacy_queue.domain.priority import PRIORITIES, WorkQueue, work_queues
 from legacy_queue.ports import Clock
 from legacy_queue.ports.account import StorageAccount
 from legacy_queue.ports.queue import Queue, QueuedMessage, QueueNotFound, SignedUrls
@@ -20,18 +19,17 @@ _MIN_TIME_TO_LIVE = timedelta(seconds=1)
 
 
 class WorkQueues:
-    """A queue for each priority of a pool, or ``shards`` of them.
+    """A queue for each priority of a pool.
 
     The first use creates a queue; its metadata holds its pool and the day of its last use. A queue
     that is empty and was unused for 10 days has expired. Durations are whole seconds: invisibility is rounded
     up, the time to live down. Source: docs/explanation/protocols.md#work-queues.
     """
 
-    def __init__(self, account: StorageAccount, prefix: str, clock: Clock, shards: int = 1) -> None:
+    def __init__(self, account: StorageAccount, prefix: str, clock: Clock) -> None:
         self._account = account
         self._prefix = prefix
         self._clock = clock
-        self.shards = shards
         self._shown = account.shown_messages
         self.shows_messages = self._shown is not None
         self._used: SharedLruCache[str, str] = SharedLruCache(_MAX_CACHED)
@@ -72,7 +70,7 @@ class WorkQueues:
 
     def text(self, queue: WorkQueue, message_id: str) -> str | None:
         """The text of a message; None if it is not in that queue, or where storage does not show it."""
-        return self._shown.text(queue.name(self._prefix), message_id) if self._shown else None
+        return self._shown.text(self.name(queue), message_id) if self._shown else None
 
     def texts(self) -> Iterator[tuple[str, str]]:
         """Each message of the account, where storage shows them: the name of its queue, and its text."""
@@ -81,9 +79,9 @@ class WorkQueues:
             messages, after = self._shown.page(after, _PAGE)
             yield from messages
 
-    def names(self, queue: WorkQueue) -> list[str]:
-        """The names of the queue, one for each shard."""
-        return [replace(queue, shard=shard).name(self._prefix) for shard in range(self.shards)]
+    def name(self, queue: WorkQueue) -> str:
+        """The name of the queue in the storage account."""
+        return queue.name(self._prefix)
 
     def count(self, queue: WorkQueue) -> int:
         """How many messages there are, visible or not; 0 for an unused queue."""
@@ -129,7 +127,7 @@ class WorkQueues:
         return names[-1] if len(names) == limit else None
 
     def _queue(self, queue: WorkQueue) -> Queue:
-        return self._account.queue(queue.name(self._prefix))
+        return self._account.queue(self.name(queue))
 
     def _use(self, queue: WorkQueue) -> Queue:
         """Create the queue and record that it was used today, once a day in each process."""
@@ -142,17 +140,22 @@ class WorkQueues:
         return messages
 
     def _is_unused(self, name: str, metadata: Mapping[str, str], now: datetime) -> bool:
-        """Whether it is a work queue of this prefix whose last day of use ended 10 days ago."""
+        """Whether it is a work queue of this prefix whose last day of use ended 10 days ago.
+
+        Counts also the queues that 0.1.0 made with the setting pool-shards: only their last character is
+        another. Nobody polls them, and their messages expire with their tasks' deadlines.
+        """
         try:
             last_used = date.fromisoformat(metadata["last_used"])
+            any_queue = WorkQueue(metadata["provisioner_id"], metadata["worker_type"], PRIORITIES[0])
         except (KeyError, ValueError):
             return False
-        return now.date() - last_used > _KEPT_UNUSED and self._by_metadata(name, metadata) is not None
+        return now.date() - last_used > _KEPT_UNUSED and name[:-1] == self.name(any_queue)[:-1]
 
     def _by_metadata(self, name: str, metadata: Mapping[str, str]) -> WorkQueue | None:
         with suppress(KeyError):
-            queues = work_queues(metadata["provisioner_id"], metadata["worker_type"], MAX_SHARDS)
-            return next((queue for queue in queues if queue.name(self._prefix) == name), None)
+            queues = work_queues(metadata["provisioner_id"], metadata["worker_type"])
+            return next((queue for queue in queues if self.name(queue) == name), None)
         return None
 
     def _remove_queue(self, name: str, now: datetime) -> None:

@@ -1,12 +1,10 @@
 import re
 
 from legacy_queue.domain.priority import (
-    MAX_SHARDS,
     PRIORITIES,
     WorkQueue,
     at_least,
     direction,
-    rotated,
     work_queues,
 )
 
@@ -20,20 +18,10 @@ def test_priorities_are_ordered_from_the_highest_as_their_queues_are() -> None:
     assert [direction("medium", priority) for priority in PRIORITIES] == ["raise"] * 3 + [""] + ["lower"] * 3
 
 
-def test_a_poll_begins_with_another_shard_each_time_and_with_the_highest_priority() -> None:
-    queues = work_queues("provisioner", "worker-Type_1", 3)
-    orders = [rotated(queues, turn) for turn in range(3)]
-    assert [[queue.shard for queue in order[:3]] for order in orders] == [[0, 1, 2], [2, 0, 1], [1, 2, 0]]
-    for order in orders:
-        assert [queue.priority for queue in order[::3]] == [*PRIORITIES]
-        assert {*order} == {*queues}
-
-
-def test_the_queues_of_all_shards_have_valid_names_and_the_first_those_without_shards() -> None:
-    names = [queue.name("q") for queue in work_queues("provisioner", "type", MAX_SHARDS)]
-    assert len({*names}) == 4 * 7
-    assert all(re.fullmatch("q-[a-z2-7]{24}-[a-z2-7]{24}-[1-9a-s]", name) for name in names)
-    assert names[::MAX_SHARDS] == [queue.name("q") for queue in work_queues("provisioner", "type")]
+def test_the_queues_of_a_pool_have_valid_names() -> None:
+    names = {queue.name("q") for queue in work_queues("provisioner", "type")}
+    assert len(names) == len(PRIORITIES)
+    assert all(re.fullmatch("q-[a-z2-7]{24}-[a-z2-7]{24}-[1-7]", name) for name in names)
 
 
 def test_the_name_of_a_queue_is_made_of_hashes_and_the_rank() -> None:

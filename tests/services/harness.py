@@ -80,7 +80,6 @@ class Harness:
         wrap_tasks: Callable[[TaskStore], TaskStore] | None = None,
         clock: Clock | None = None,
         account: StorageAccount | None = None,
-        shards: int = 1,
         waiter: Waiter | None = None,
         **settings: Any,
     ) -> Services:
@@ -90,7 +89,7 @@ class Harness:
         ``account`` defaults to that of the harness. Concurrent calls happen in order.
         """
         waiter, clock = waiter or SystemWaiter(), clock or self.clock
-        storage = Storage(account or self.account, PREFIX, clock, shards)
+        storage = Storage(account or self.account, PREFIX, clock)
         self._replicas += 1  # so that rows have the same names in each run
         timers = TimerStore(storage.account.table(f"{PREFIX}timers"), clock, f"p{self._replicas}")
         storage = intercept_storage(with_stores(storage, timers=timers), intercept)

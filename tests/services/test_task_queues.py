@@ -1,4 +1,4 @@
-"""The tasks and messages of a task queue: counted, listed, searched, and spread over shards."""
+"""The tasks and messages of a task queue: counted, listed and searched."""
 
 import subprocess
 import sys
@@ -13,7 +13,7 @@ import pytest
 
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.ids import slugid
-from legacy_queue.domain.priority import work_queues
+from legacy_queue.domain.priority import PRIORITIES
 from legacy_queue.ports.queue import MAX_COUNT
 from legacy_queue.services.composition import Services
 from legacy_queue.services.inspection.peeking import Peeking
@@ -21,7 +21,7 @@ from legacy_queue.services.pages import MAX_ITEM_BYTES, MAX_PAGE_BYTES, read_pag
 from legacy_queue.services.tasks import listing
 from legacy_queue.services.tasks.listing import Wanted
 from legacy_queue.services.tasks.task_queues import MAX_AGE
-from tests.domain.tasks import ALICE, CLAIM_TIMEOUT, HOUR, MINUTE, MS, NOW, SECOND, task_body
+from tests.domain.tasks import HOUR, MINUTE, MS, NOW, SECOND, task_body
 from tests.services.harness import HIGH, PROVISIONER, QUEUE, WORKER_TYPE, Harness
 
 POOL = f"{PROVISIONER}/{WORKER_TYPE}"
@@ -282,65 +282,13 @@ def test_a_queue_with_as_many_messages_as_are_shown_may_have_more(harness: Harne
     assert (len(peeked.messages), peeked.hidden) == (MAX_COUNT, 1)
 
 
-# ``pool-shards``: several queues for each priority of a pool
-
-SHARDS = 3
-QUEUES = work_queues(PROVISIONER, WORKER_TYPE, SHARDS)
-
-
-def with_shards(number: int) -> Harness:
-    harness = Harness()
-    harness.services = harness.replica(shards=number)
-    return harness
-
-
-def claimed(services: Services, count: int = 32) -> list[str]:
-    claim = services.claim_work.claim
-    answer = claim(PROVISIONER, WORKER_TYPE, ALICE, count, lambda: False, max_wait=0 * MINUTE)
-    return [claim["status"]["taskId"] for claim in answer["tasks"]]
-
-
-def test_no_shard_waits_for_the_others() -> None:
-    harness = with_shards(SHARDS)
-    for _ in range(60):
-        harness.create()
-    first = [task_id for _ in range(SHARDS) for task_id in claimed(harness.services, 1)]
-    assert {QUEUE.sharded(task_id, SHARDS).shard for task_id in first} == {0, 1, 2}
-
-
-def test_after_their_number_was_raised_all_tasks_are_found_and_no_message_stays() -> None:
-    harness = with_shards(1)
-    tasks = {harness.create() for _ in range(10)}
-    running = {*claimed(harness.services, 5)}
-    harness.services = harness.replica(shards=SHARDS)
-    for task_id in running:
-        harness.complete(task_id)
-    assert {*claimed(harness.services)} == tasks - running
-    for task_id in tasks - running:
-        harness.complete(task_id)
-    harness.clock.advance(CLAIM_TIMEOUT + MINUTE)  # the messages of the old number are visible
-    assert claimed(harness.services) == []
-    assert not any(harness.messages(queue) for queue in QUEUES)
-
-
-def test_after_their_number_was_lowered_the_sweeper_offers_what_is_not_polled() -> None:
-    harness = with_shards(SHARDS)
-    tasks = {harness.create() for _ in range(10)}
-    harness.services = harness.replica(shards=1)
-    found = {*claimed(harness.services)}
-    assert found < tasks
-    for task_id in found:
-        harness.complete(task_id)
-    for _ in range(2):
-        harness.sweep(11 * MINUTE)
-    assert {*claimed(harness.services)} == tasks - found
-
-
-def test_a_worker_gets_urls_of_all_queues_from_15_minutes_ago_for_30_minutes_from_now() -> None:
+def test_a_worker_gets_urls_of_all_queues_from_15_minutes_ago_for_30_minutes_from_now(
+    harness: Harness,
+) -> None:
     """The tests in tests/stores show that the URLs work."""
-    answer = with_shards(SHARDS).services.polling.poll_urls(PROVISIONER, WORKER_TYPE, "client")
+    answer = harness.services.polling.poll_urls(PROVISIONER, WORKER_TYPE, "client")
     assert answer["expires"] == "2030-01-02T03:34:05.678Z"
-    assert len(answer["queues"]) == len(QUEUES)
+    assert len(answer["queues"]) == len(PRIORITIES)
     for queue in answer["queues"]:
         query = parse_qs(urlsplit(queue["signedPollUrl"]).query)
         assert query["visibilitytimeout"] == ["300"]

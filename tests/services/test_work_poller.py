@@ -218,8 +218,6 @@ def test_few_worker_types_are_polled_at_a_time_and_one_with_new_work_at_once() -
     go_on = threading.Event()
 
     class Queues:
-        shards = 1
-
         def receive(self, queue: WorkQueue, *_: Any) -> Sequence[QueuedMessage]:
             polled.append(queue.worker_type)
             assert go_on.wait(30)

@@ -47,7 +47,6 @@ NUMBERS = (
     ("pause", 12.0, "seconds before a claim, and before a report"),
     ("seconds", 20.0, "that are counted"),
     ("pools", 20, "of the tasks"),
-    ("shards", 1, "the setting pool-shards"),
     ("cpu", 23.0, "ms of a server for a task, as scripts/bench measures on Azurite"),
     ("busy", 0.7, "of a core of each server"),
     ("queue-price", 0.4, "$ for a million calls of queues"),
@@ -85,7 +84,7 @@ class Simulation:
 
     def __init__(self, options: argparse.Namespace, servers: int, scale: float) -> None:
         self.options = options
-        self.world = World(options.seed, settings=_SETTINGS, shards=options.shards)
+        self.world = World(options.seed, settings=_SETTINGS)
         self.world.pace = Pace()
         self.time = self.world.time
         self.world.before = self.admit
@@ -204,19 +203,15 @@ class Simulation:
 
     def _poll(self, worker_type: str) -> QueuedMessage | None:
         """A message of the pool, None if there is none for a long time."""
-        shards = range(self.world.shards)
-        queues = [WorkQueue(PROVISIONER, worker_type, "lowest", shard).name(PREFIX) for shard in shards]
-        self.random.shuffle(queues)
+        queue = WorkQueue(PROVISIONER, worker_type, "lowest").name(PREFIX)
         for number in range(30):
-            queue = queues[number % len(queues)]
             with suppress(ServiceUnavailable, QueueNotFound):
                 self.send("queue", POLLS, queue)
                 self.time.sleep(self.options.queue_latency)
                 received = self.world.account.queue(queue).receive(1, self.world.settings.poll_visibility)
                 if received:
                     return received[0]
-            if (number + 1) % len(queues) == 0:
-                self.time.sleep(min(5, 0.2 * 2**number))
+            self.time.sleep(min(5, 0.2 * 2**number))
         return None
 
 

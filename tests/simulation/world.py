@@ -132,12 +132,10 @@ class World:
         faults: Faults = Faults(),
         note: Callable[[str], None] | None = None,
         settings: ServiceSettings = SETTINGS,
-        shards: int = 1,
     ) -> None:
         self.seed = seed
         self.faults = faults
         self.settings = settings
-        self.shards = shards
         self.pace = PACE  # of the processes that are new from now on
         self.time = VirtualTime()
         self.clock = VirtualClock(self.time)
@@ -336,7 +334,7 @@ class Process:
         wrong = world.random("skew").choice((-1, -1, -0.3, 0, 0.3, 1, 1))
         self.clock.skew = timedelta(seconds=wrong * world.faults.skew)
         self._requests: dict[AsyncResult[Any], None] = {}
-        storage = Storage(cast(StorageAccount, _Account(self)), PREFIX, self.clock, world.shards)
+        storage = Storage(cast(StorageAccount, _Account(self)), PREFIX, self.clock)
         timers = TimerStore(storage.account.table(f"{PREFIX}timers"), self.clock, f"p{number}")
         storage = with_stores(storage, timers=timers)  # whose rows have the same names in each run
         broker = cast(Broker, _Port(self, Broker, world.broker, "broker", "broker", "broker"))

@@ -61,7 +61,7 @@ class PollerRegistry:
             if len(self._pollers) - len(self._shared.running) >= _MAX_IDLE:
                 self._pollers = {pool: poller for pool, poller in self._pollers.items() if not poller.is_idle}
             if pool not in self._pollers:
-                poller = WorkPoller(work_queues(*pool, self._shared.work_queues.shards), self._shared)
+                poller = WorkPoller(work_queues(*pool), self._shared)
                 self._pollers = {**self._pollers, pool: poller}  # a new dict: other threads iterate over it
             poller = self._pollers[pool]
             # under the lock: no other thread may forget it as idle in between, since it would miss offers

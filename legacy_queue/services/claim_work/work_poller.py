@@ -5,7 +5,6 @@ until each request has its messages. It does not poll an empty queue again for a
 has offered a run there, or is told that another has. It ends when no request waits.
 """
 
-import itertools
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
@@ -16,7 +15,7 @@ from datetime import timedelta
 import structlog
 
 from legacy_queue.domain.errors import ServiceUnavailable
-from legacy_queue.domain.priority import WorkQueue, rotated
+from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.ports import Clock, LeaseLost, Waiter
 from legacy_queue.ports.queue import QueuedMessage
 from legacy_queue.services.claim_work.wakes import Wakes
@@ -96,7 +95,6 @@ class WorkPoller:
 
     def __init__(self, queues: Sequence[WorkQueue], shared: SharedPolling) -> None:
         self._queues = queues
-        self._turns = itertools.count()
         self._shared = shared
         self._clock = shared.clock
         self._waiting: dict[WaitingRequest, None] = {}  # in the order of their coming
@@ -193,7 +191,7 @@ class WorkPoller:
             self._checked_connections = self._clock.monotonic()
             self._finish([request for request in [*self._waiting] if request.is_disconnected()])
         try:
-            for queue in rotated(self._queues, next(self._turns)):
+            for queue in self._queues:
                 self._poll(queue)
         finally:
             served = self._served

@@ -25,7 +25,7 @@ class Peeking:
 
     def messages(self, provisioner_id: str, worker_type: str) -> Peeked:
         """The messages of all priorities. Raises ServiceUnavailable."""
-        queues = work_queues(provisioner_id, worker_type, self._queues.shards)
+        queues = work_queues(provisioner_id, worker_type)
         shown = [[*self._peek(queue)] for queue in queues]
         messages = [message for of_queue in shown for message in of_queue]
         count = sum(map(self._queues.count, queues))

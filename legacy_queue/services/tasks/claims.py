@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -139,7 +139,6 @@ class Claims:
             return self._claim(task_id, run_id, worker, proof, polled_from=queue)
         except RequestConflict as stale:  # the message is deleted, unless it is held
             log.info("work-message-stale", message_id=message_id, why=stale.message)
-            self._messages.delete_misplaced(task_id, queue, message.lease)
         except _TaskMoved as moved:
             log.info("work-message-moved", message_id=message_id, task_id=task_id)
             # the process that changed the priority may have died before it put a message into the new queue:
@@ -197,7 +196,7 @@ class Claims:
         """With ``polled_from``, the queue where this process received the message, the claim must be new."""
 
         def decide(task: Task, now: datetime) -> Outcome:
-            if polled_from and replace(polled_from, shard=0) != task.work_queue:
+            if polled_from and polled_from != task.work_queue:
                 raise _TaskMoved(task)
             outcome = transitions.claim(
                 task, run_id, worker, proof.lease, proof.message_id, self._settings.claim_timeout, now

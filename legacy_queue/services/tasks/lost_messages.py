@@ -57,11 +57,8 @@ class LostMessages:
             return False
         if not self._queues.shows_messages:
             return self._is_lacking(task)
-        return not any(
-            self._has((task.task_id, run_id, name))
-            for run_id in range(first, first + _AHEAD)
-            for name in self._queues.names(task.work_queue)
-        )
+        name = self._queues.name(task.work_queue)
+        return not any(self._has((task.task_id, run_id, name)) for run_id in range(first, first + _AHEAD))
 
     def note_offer(self, task: Task) -> None:
         """Its pending run has a message since: a page of the sweep that is done again does not offer it."""
@@ -76,7 +73,7 @@ class LostMessages:
         queue = task.work_queue
         task_queue_id = queue.task_queue_id
         if task_queue_id not in self._lacking:
-            queues = work_queues(queue.provisioner_id, queue.worker_type, self._queues.shards)
+            queues = work_queues(queue.provisioner_id, queue.worker_type)
             needed = self._task_queues.messages_needed(task_queue_id)
             messages = sum(map(self._queues.count, queues))
             self._lacking[task_queue_id] = lacks_messages(min(needed, MAX_COUNT), messages)

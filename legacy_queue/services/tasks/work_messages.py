@@ -44,7 +44,7 @@ class WorkMessages:
         """
         hidden_for = max(_NO_DELAY, hold.until - self._clock.now())
         text = message_text(task.task_id, hold.run_id, self._secret)
-        queue = task.work_queue.sharded(task.task_id, self._queues.shards)
+        queue = task.work_queue
         if hold.lease:
             try:
                 return self._queues.hide(queue, hold.lease, text, hidden_for)
@@ -54,8 +54,7 @@ class WorkMessages:
 
     def is_of_another(self, task: Task, lease: MessageLease) -> bool:
         """Whether storage shows that the leased message is not one of this task. Azure shows no text."""
-        queue = task.work_queue.sharded(task.task_id, self._queues.shards)
-        text = self._queues.text(queue, lease.message_id)
+        text = self._queues.text(task.work_queue, lease.message_id)
         if text is None:
             return False
         try:
@@ -69,7 +68,7 @@ class WorkMessages:
             case Offer(run_id, lease):
                 self.offer(task, run_id, lease)
             case DeleteMessage(lease, queue):
-                self.delete(queue.sharded(task.task_id, self._queues.shards), lease)
+                self.delete(queue, lease)
 
     def offer(
         self, task: Task, run_id: int, lease: MessageLease | None = None, delay: timedelta = _NO_DELAY
@@ -79,7 +78,7 @@ class WorkMessages:
         Does nothing if the deadline comes first.
         """
         text = message_text(task.task_id, run_id, self._secret)
-        queue = task.work_queue.sharded(task.task_id, self._queues.shards)
+        queue = task.work_queue
         time_left = self._time_left(task)
         if whole_seconds(delay) >= math.floor(time_left / timedelta(seconds=1)):
             return
@@ -93,11 +92,6 @@ class WorkMessages:
             self._queues.remove(queue, lease)
         except (LeaseLost, ServiceUnavailable):
             log.info("message-not-removed", message_id=lease.message_id)
-
-    def delete_misplaced(self, task_id: str, queue: WorkQueue, lease: MessageLease) -> None:
-        """Delete a message of the task in another shard than its own: the number of shards was changed."""
-        if queue != queue.sharded(task_id, self._queues.shards):
-            self.delete(queue, lease)
 
     def _hide(self, queue: WorkQueue, lease: MessageLease, text: str, delay: timedelta) -> bool:
         """Whether the lease was still good."""

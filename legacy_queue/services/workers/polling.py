@@ -1,12 +1,11 @@
 """The signed URLs with which a worker polls."""
 
-import itertools
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
 from legacy_queue.domain.migration_report import POLL_TASK_URLS, caller_name
-from legacy_queue.domain.priority import rotated, work_queues
+from legacy_queue.domain.priority import work_queues
 from legacy_queue.domain.times import format_time
 from legacy_queue.ports import Clock
 from legacy_queue.services.workers.workers import Workers
@@ -31,7 +30,6 @@ class Polling:
         self._sas_life = sas_life
         self._poll_visibility = poll_visibility
         self._workers = workers
-        self._turns = itertools.count()
 
     def with_url_life(self, life: timedelta) -> "Polling":
         """A copy whose URLs are good for this time. If it is negative, they have expired already."""
@@ -43,10 +41,8 @@ class Polling:
         self._workers.record_call((provisioner_id, worker_type, caller), (POLL_TASK_URLS, ()))
         now = self._clock.wall_time()
         expires = now + self._sas_life
-        queues = work_queues(provisioner_id, worker_type, self._queues.shards)
-        urls = self._queues.signed_urls(
-            rotated(queues, next(self._turns)), now - _CLOCK_DRIFT, expires, self._poll_visibility, caller
-        )
+        queues = work_queues(provisioner_id, worker_type)
+        urls = self._queues.signed_urls(queues, now - _CLOCK_DRIFT, expires, self._poll_visibility, caller)
         return {
             "queues": [{"signedPollUrl": url.poll, "signedDeleteUrl": url.delete} for url in urls],
             "expires": format_time(expires),
