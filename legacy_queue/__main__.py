@@ -8,7 +8,7 @@ import sys
 
 from legacy_queue.server.signals import exit_on_signal
 
-_SERVICES = ("serve", "resolve", "up", "worker", "events", "requests")
+_SERVICES = ("serve", "up", "worker", "events", "requests")
 _INTERRUPTED = 130  # the exit code of an interrupted demonstration
 
 

@@ -212,8 +212,7 @@ def _hosts(settings: Settings, root_url: str) -> set[str]:
         domain = (urlsplit(root_url).hostname or "").partition(".")[2]
         named |= {f"{service}.{domain}" for service in ("auth", "purge-cache")}
     if settings.tls_cert:
-        with suppress(OSError, ValueError):  # of a process that only resolves
-            named |= {name.lower() for name in names_in(settings.tls_cert)}
+        named |= {name.lower() for name in names_in(settings.tls_cert)}
     return named | {urlsplit(url).hostname or "localhost" for url in urls}
 
 

@@ -52,7 +52,7 @@ _GROUPS = {
     "claim_timeout": "Times",
     "clients": "Clients, secrets and policies",
     "amqp_url": "Events and answers",
-    "resolvers": "Operation",
+    "log_format": "Operation",
     "legacy_stubs": "Old workers, tests and development",
 }
 _AZURE_CASES = Path(__file__).parents[2] / "tests" / "gateway" / "azure_cases.toml"

@@ -15,7 +15,6 @@ _SECTIONS = {
         "up": "Run it and print commands to try, or show the life of a task.",
         "serve": "Run the HTTP server.",
         "test": "Run a test suite, or any command, with a new queue.",
-        "resolve": "Fire timers, sweep and expire for serve --no-resolvers.",
     },
     "Use a queue": {
         "create-task": "Create a task that runs a command.",
@@ -53,6 +52,11 @@ _SECTIONS = {
 }
 COMMANDS = {name: text for section in _SECTIONS.values() for name, text in section.items()}
 
+# a sentence for each command that was removed, for one release
+_REMOVED = {
+    "resolve": "start another `legacy-queue serve` in its place; each server now does the background work.",
+}
+
 # the module of each command that has another name than its module
 _MODULES = {
     **dict.fromkeys(
@@ -82,7 +86,9 @@ class _Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Suggest a command for a misspelled one."""
+        """Suggest a command for a misspelled one, and say what to do instead of a removed one."""
+        if args[0] in _REMOVED:
+            ctx.fail(f"`legacy-queue {args[0]}` was removed: {_REMOVED[args[0]]}")
         near = get_close_matches(args[0], COMMANDS, 1)
         if args[0] not in COMMANDS and near:
             ctx.fail(f"There is no command {args[0]!r}. Did you mean {near[0]!r}?")

@@ -29,7 +29,7 @@ SECTIONS: Mapping[str, Sequence[str]] = {
             legacy_stubs""",
         "Events": "amqp_url project event_shape",
         "Tests": "control development",
-        "Background work, logs and metrics": "resolvers resolver_port log_format log_level metrics_pools",
+        "Logs and metrics": "log_format log_level metrics_pools",
     }.items()
 }
 _ALL = "--help-all"

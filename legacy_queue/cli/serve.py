@@ -15,7 +15,6 @@ from legacy_queue.cli.options import (
     cls=SettingsCommand,
     uses=("storage", "data_dir", "connection_string", "port", "amqp_url", "control"),
 )
-@click.option("--no-resolvers", is_flag=True, help="As --resolvers false.")
 @click.option(
     "--azurite-default-ports",
     is_flag=True,
@@ -23,13 +22,11 @@ from legacy_queue.cli.options import (
 )
 @stop_with_stdin_option
 @setting_options
-def serve(
-    no_resolvers: bool, azurite_default_ports: bool, stop_with_stdin: bool, **options: str | None
-) -> None:
+def serve(azurite_default_ports: bool, stop_with_stdin: bool, **options: str | None) -> None:
     """Serve the queue until SIGTERM or Ctrl-C. The exit code is then 0, also while it starts.
 
-    It also fires timers, sweeps and expires, unless --no-resolvers leaves that to `legacy-queue resolve`.
-    Without a resolver, a claim still expires as soon as a worker polls.
+    It also ends claims and deadlines when their time comes, goes on with what a killed server left undone,
+    and removes what has expired.
 
     When it is ready, it prints one line of JSON on standard output: `rootUrl`, `baseUrl`, `port`, `pid`,
     `storage`, `file` of the embedded storage, `ca` with --tls auto, and `credentials` while the development
@@ -38,8 +35,6 @@ def serve(
     from legacy_queue.server import serve as server
     from legacy_queue.server.logs import log_to_standard_error
 
-    if no_resolvers:
-        options["resolvers"] = "false"
     settings, _ = settings_of(options)
     # here, since they take a second; first what has gevent patch before anything is imported that has a lock
 

@@ -180,9 +180,6 @@ class Settings:
         "The clients that answers are for: by-path (of 2018 under /v1, else of today), 2018 or today.",
     )
     event_shape: str = _one_of(SHAPES, "2018", "The readers that events are for: 2018 or today.")
-    resolvers: bool = _setting(
-        values.flag, "true", "false: leave timers, sweeping and expiry to legacy-queue resolve."
-    )
     log_format: str = _one_of(LOG_FORMATS, "auto", "text, json, or auto: text at a terminal, else json.")
     log_level: str = _one_of(
         LOG_LEVELS,
@@ -191,9 +188,6 @@ class Settings:
     )
     metrics_pools: int = _setting(
         values.count, "50", "How many pools have metrics of their own; the others are summed."
-    )
-    resolver_port: int = _setting(
-        values.port, "0", "The port of /ready and /metrics of legacy-queue resolve; 0 lets the system choose."
     )
     legacy_stubs: bool = _setting(
         values.flag,

@@ -168,11 +168,3 @@ def add_monitoring(app: Flask, services: Services, metrics: Metrics) -> None:
     @app.get("/metrics", endpoint="metrics")
     def metrics_text() -> Response:
         return Response(metrics.render(), content_type=CONTENT_TYPE_LATEST)
-
-
-def monitoring_app(services: Services, metrics: Metrics) -> Flask:
-    """Only /ready and /metrics: for a process that serves nothing else."""
-    app = Flask(__name__)
-    add_monitoring(app, services, metrics)
-    app.register_error_handler(ServiceUnavailable, lambda error: ({"message": str(error)}, 503))
-    return app

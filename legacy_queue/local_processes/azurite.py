@@ -302,19 +302,6 @@ class Azurite:
         self._lock = None
 
 
-def find_running(folder: Path) -> str:
-    """The connection string of the Azurite that a server has started over the folder.
-
-    Raises UnusableStorage for none.
-    """
-    try:
-        return read_private(folder / CONNECTION_STRING).decode().strip()
-    except OSError as error:
-        raise UnusableStorage(
-            f"no Azurite over {folder} can be found: {error.strerror}; start `legacy-queue serve` first."
-        ) from None
-
-
 def _search_path() -> str:
     """PATH, and the folder of this Python, where scripts/up puts azurite, and node where PATH has none."""
     return os.pathsep.join([os.environ.get("PATH", os.defpath), os.path.dirname(sys.executable)])

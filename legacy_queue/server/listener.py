@@ -1,4 +1,4 @@
-"""The socket on which a server or a resolver listens."""
+"""The socket on which a server listens."""
 
 import errno
 import os
@@ -9,8 +9,8 @@ from legacy_queue.config import SettingsError
 _OF_THE_PORT = (errno.EADDRINUSE, errno.EACCES)
 
 
-def listen(host: str, port: int, option: str = "--port") -> socket.socket:
-    """A listening socket. Raises SettingsError, which names the option to change: ``option`` for the port."""
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket. Raises SettingsError, which names the option to change."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, port), family=family, backlog=2048)
@@ -18,7 +18,7 @@ def listen(host: str, port: int, option: str = "--port") -> socket.socket:
         if error.errno in _OF_THE_PORT:
             raise SettingsError(
                 f"cannot listen on {host} port {port}: {os.strerror(error.errno)}; "
-                f"choose another with {option}, 0 lets the system choose"
+                "choose another with --port, 0 lets the system choose"
             ) from None
     except UnicodeError:  # no name at all
         pass

@@ -24,7 +24,6 @@ def log_settings() -> Iterator[None]:
     [
         ("up", "{data} cannot be used: Permission denied"),
         ("ca", "{data} cannot be used: Permission denied"),
-        ("resolve", "{data}/storage.sqlite cannot be written and read: Permission denied"),
         ("env", "{data} is not followed: Permission denied"),
     ],
 )
@@ -37,6 +36,12 @@ def test_a_data_directory_that_may_not_be_read_ends_each_command_with_a_sentence
         done = CliRunner().invoke(commands, [command], env={"LEGACY_QUEUE_DATA_DIR": str(data)})
     assert why.format(data=data) in done.output
     assert (done.exit_code in (1, 2), isinstance(done.exception, SystemExit)) == (True, True)
+
+
+def test_a_removed_command_says_what_to_do_instead() -> None:
+    done = CliRunner().invoke(commands, ["resolve", "--storage", "azure"])
+    assert "Error: `legacy-queue resolve` was removed: start another `legacy-queue serve`" in done.output
+    assert done.exit_code == 2
 
 
 def test_a_bundle_of_certificates_that_is_missing_ends_a_command_with_a_sentence() -> None:

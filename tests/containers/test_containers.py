@@ -112,11 +112,11 @@ def test_the_image_says_its_source_and_holds_no_installer_no_secret_and_no_setti
     assert podman("run", "--rm", "--user", "0", "--entrypoint", "sh", IMAGE, "-c", script) == ""
 
 
-def test_two_servers_a_resolver_azurite_and_rabbitmq_are_one_queue(compose: Services, tmp_path: Path) -> None:
+def test_two_servers_azurite_and_rabbitmq_are_one_queue(compose: Services, tmp_path: Path) -> None:
     lines = (compose.folder / "secrets/client.env").read_text().splitlines()
     client_id, token = (line.partition("=")[2] for line in lines)
     credentials = {"clientId": client_id, "accessToken": token}
-    for service in ("azurite", "rabbitmq", "server-1", "server-2", "resolver"):
+    for service in ("azurite", "rabbitmq", "server-1", "server-2"):
         compose.wait_until_healthy(service)
     first, second = (queue_at(compose.root_url(number), credentials) for number in (1, 2))
     task_id, late = slugid(), slugid()
@@ -125,15 +125,13 @@ def test_two_servers_a_resolver_azurite_and_rabbitmq_are_one_queue(compose: Serv
     work(tmp_path, compose.root_url(2), credentials)
     assert first.status(task_id)["status"]["state"] == "completed"
     assert "it ran outside" in log_of(second, task_id)
-    # the servers leave the end of a deadline to the resolver
-    compose.ready_line("resolver")
     wait_until(lambda: second.status(late)["status"]["state"] == "exception")
     listing = ("exec", compose.container("rabbitmq"), "rabbitmqctl", "--quiet", "list_exchanges", "name")
     assert "exchange/taskcluster-queue/v1/task-completed" in podman(*listing).split()
 
 
 def test_no_service_can_write_to_its_image_or_gain_rights(compose: Services) -> None:
-    for service in ("server-1", "server-2", "resolver", "azurite", "rabbitmq"):
+    for service in ("server-1", "server-2", "azurite", "rabbitmq"):
         [container] = json.loads(podman("container", "inspect", compose.container(service)))
         assert container["HostConfig"]["ReadonlyRootfs"], service
         assert container["EffectiveCaps"] in (None, []), service

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from legacy_queue.cli.resolve import resolve
 from legacy_queue.cli.serve import serve
 from legacy_queue.config import load
 
@@ -29,13 +28,14 @@ def variables(text: str) -> dict[str, str]:
     return dict(re.findall(r"(LEGACY_QUEUE_\w+)=(\S+)", text))
 
 
-@pytest.mark.parametrize("name", ["server-1", "server-2", "resolver", "all-in-one"])
+@pytest.mark.parametrize("name", ["server-1", "server-2", "all-in-one"])
 def test_a_service_has_a_command_that_exists_and_settings_that_it_takes(tmp_path: Path, name: str) -> None:
     subprocess.run([ROOT / "deploy/secrets"], cwd=tmp_path, check=True, stdout=subprocess.DEVNULL)
     service = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"][name]
     command, *words = service["command"]
-    flags = ("no_resolvers", "azurite_default_ports", "stop_with_stdin")
-    params = {"serve": serve, "resolve": resolve}[command].make_context(command, words).params
+    flags = ("azurite_default_ports", "stop_with_stdin")
+    assert command == "serve"
+    params = serve.make_context(command, words).params
     options = {option: value for option, value in params.items() if option not in flags}
     env = variables((ROOT / "Containerfile").read_text())
     for file in service.get("env_file", []):

@@ -10,7 +10,6 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.times import format_time
-from legacy_queue.http.metrics import monitoring_app
 from tests.http.calls import (
     NOW,
     POOL_NAME,
@@ -146,15 +145,6 @@ def test_operations_that_fail_are_counted_and_the_rest_is_shown_without_storage(
         queue.server.storage.account.check()
     assert (metric(queue, "legacy_queue_failed_operations_total", service="file") or 0) >= 1
     assert metric(queue, "legacy_queue_tasks", task_queue_id=POOL_NAME, state="pending") is None
-
-
-def test_a_resolver_says_whether_storage_answers() -> None:
-    queue = Queue()
-    client = monitoring_app(queue.server.services, queue.server.metrics).test_client()
-    assert client.get("/ready").json == {"ready": True}
-    assert b"legacy_queue_timers 0.0" in client.get("/metrics").data
-    queue.server.storage.account.close()
-    assert client.get("/ready").status_code == 503
 
 
 def test_ready_says_that_the_broker_is_away() -> None:

@@ -96,13 +96,12 @@ def test_up_ends_with_an_error_once_the_process_with_its_memory_storage_has_died
     assert "all tasks were in its memory and are lost" in running.errors
 
 
-@pytest.mark.parametrize("command", ["serve", "resolve"])
-def test_stop_with_stdin_ends_a_command_at_the_end_of_standard_input(tmp_path: Path, command: str) -> None:
+def test_stop_with_stdin_ends_a_server_at_the_end_of_standard_input(tmp_path: Path) -> None:
     """The input ends at once here; the server of ``up``, above, has an input that stays open."""
     nowhere = ";".join(f"{name}Endpoint={NOWHERE}/a" for name in ("Queue", "Table", "Blob"))
     env = {"LEGACY_QUEUE_CONNECTION_STRING": f"AccountName=a;AccountKey=a2V5;{nowhere}"}
     options = ("--storage", "azure", "--port", "0", "--data-dir", str(tmp_path), "--stop-with-stdin")
-    with run(tmp_path, command, *options, env=env) as process:
+    with run(tmp_path, "serve", *options, env=env) as process:
         assert_ends_in_order(process, tmp_path)
 
 

@@ -1,6 +1,7 @@
 """``legacy-queue serve`` as a process: its start, end, recovery and errors."""
 
 import os
+import re
 import signal
 import socket
 import threading
@@ -16,7 +17,7 @@ from legacy_queue.domain.ids import slugid
 from tests.http.calls import succeeded
 
 from .http_queue import Queue
-from .processes import LONG, Server, has_ended, processes_of, read_all, serve, wait_until
+from .processes import LONG, Server, has_ended, processes_of, read_all, run, serve, wait_until
 
 pytestmark = pytest.mark.processes
 
@@ -111,6 +112,23 @@ def is_made(folder: Path) -> bool:
         folder.mkdir()
         return True
     return False
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ("--storage azurite --azurite-dir nowhere", "There is no .*nowhere/node_modules"),
+        ("--storage azure --connection-string no=string --control", "connection string cannot be used"),
+    ],
+)
+def test_a_start_without_its_storage_is_refused_in_one_sentence_and_writes_nothing(
+    tmp_path: Path, options: str, reason: str
+) -> None:
+    with run(tmp_path, "serve", *options.split(), "--port=0", "--data-dir=data") as refused:
+        assert refused.wait() in (1, 2)
+    assert refused.output == ""
+    assert re.fullmatch(f"Error: .*{reason}.*\n", refused.errors)
+    assert not (tmp_path / "data").exists()
 
 
 def test_a_server_that_cannot_write_its_discovery_file_is_ready(tmp_path: Path) -> None:

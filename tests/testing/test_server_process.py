@@ -60,14 +60,14 @@ def test_the_server_gets_settings_as_variables_and_inherits_none_of_the_user(
 ) -> None:
     monkeypatch.setenv("LEGACY_QUEUE_CLAIM_TIMEOUT", "1s")
     monkeypatch.setenv("TASKCLUSTER_ROOT_URL", "https://tc.example.com")
-    settings = {"sas_life": timedelta(minutes=6), "clients": {"a": {}}, "resolvers": False, "port": 0}
+    settings = {"sas_life": timedelta(minutes=6), "clients": {"a": {}}, "control": False, "port": 0}
     before = {name for name in os.environ if name.startswith("PYTHON")}
     made = server_environment(settings)
     assert before <= made.keys()
     assert {name: made[name] for name in made if name.startswith(("LEGACY_QUEUE_", "TASKCLUSTER_"))} == {
         "LEGACY_QUEUE_SAS_LIFE": "360s",
         "LEGACY_QUEUE_CLIENTS": '{"a": {}}',
-        "LEGACY_QUEUE_RESOLVERS": "false",
+        "LEGACY_QUEUE_CONTROL": "false",
         "LEGACY_QUEUE_PORT": "0",
     }
 

@@ -336,9 +336,7 @@ class StorageFile:
         (page_size,) = connection.execute("PRAGMA page_size").fetchone()
         wal = read_wal(self.wal, page_size)
         readable = readable_frames(self._shm)
-        # a resolver that still runs may begin a new one meanwhile
-        is_same = read_wal(self.wal, page_size).head == wal.head
-        if is_same and (dropped := wal.dropped(readable)):
+        if dropped := wal.dropped(readable):
             log.error(
                 "storage-wal-damaged",
                 path=str(self.wal),
