@@ -122,13 +122,6 @@ install() {
     pins_of_venv >"$venv/.installed-$1"
 }
 
-# gunicorn's C parser, which has no wheel. The tests' first line says over which parsers they run.
-install_c_parser() {
-    (install_locked fast) &>"$venv/c-parser.log" ||
-        { apt_install gcc libc6-dev python3-dev && (install_locked fast); } &>"$venv/c-parser.log" ||
-        say "There is no C compiler, or it fails (.venv/c-parser.log): the tests run over gunicorn's parser in Python alone"
-}
-
 # new enough for the Azurite that azurite/package-lock.json pins
 has_node() {
     type -P npm >/dev/null && node -e 'const { engines } = require(process.argv[1]).packages["node_modules/azurite"];

@@ -3,7 +3,6 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -46,11 +45,6 @@ _AZURITE = Path(__file__).parents[1] / "azurite/node_modules/.bin"
 os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), str(_AZURITE), os.environ["PATH"]])
 
 RABBITMQ_HOME = Path(__file__).parents[1] / ".rabbitmq"
-
-
-def pytest_report_header() -> str:
-    without = "without gunicorn_h1c, which scripts/install compiles"
-    return f"parsers of HTTP: gunicorn's own, {'and in C' if find_spec('gunicorn_h1c') else without}"
 
 
 @pytest.hookimpl(tryfirst=True)

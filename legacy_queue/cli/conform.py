@@ -47,6 +47,14 @@ def _report_file(_ctx: click.Context, _param: click.Parameter, value: Path | Non
     return value
 
 
+def _refuse_torture(_ctx: click.Context, _param: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        raise click.UsageError(
+            "--torture was removed: start your worker on a queue of `legacy-queue up`, cause faults there, "
+            "and judge what it did with --observe"
+        )
+
+
 class _NotJudged(click.ClickException):
     """The worker cannot be judged."""
 
@@ -76,10 +84,7 @@ class _NotJudged(click.ClickException):
     callback=_report_file,
     help="Write the report to this file too: .html, .json, or .xml for JUnit.",
 )
-@click.option(
-    "--torture", "seed", type=int, metavar="SEED", help="Random steps instead, the same for a seed."
-)
-@click.option("--steps", type=click.IntRange(1), default=200, help="Of --torture.")
+@click.option("--torture", "--steps", expose_value=False, hidden=True, callback=_refuse_torture)
 @click.option(
     "--claim",
     callback=parsed(parse_duration),
@@ -98,8 +103,6 @@ def conform(
     rules: tuple[str, ...],
     payloads: Any,
     file: Path | None,
-    seed: int | None,
-    steps: int,
     claim: timedelta | None,
     observe: bool,
     pool: str | None,
@@ -121,8 +124,6 @@ def conform(
         with progress() as show:
             if observe:
                 reports = conformance.observe(_journal(root_url), pool)
-            elif seed is not None:
-                reports = [conformance.torture(words, payloads, seed, steps, show)]
             else:
                 reports = [conformance.conform(words, protocol, payloads, rules, show, claim)]
     except (ValueError, conformance.ServerFailed) as error:

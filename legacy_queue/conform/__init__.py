@@ -2,7 +2,7 @@
 
 ``conform`` starts the worker's command for each of the ``situations``, on an ``observed_queue`` of its
 own. The ``rules`` read the ``log`` of its requests, and a ``report`` shows what they have found. ``observe``
-judges the last requests of a running server, ``torture`` mixes all.
+judges the last requests of a running server.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -26,10 +26,11 @@ from legacy_queue.conform.observed_queue import (
 from legacy_queue.conform.report import Report, judge, written
 from legacy_queue.conform.rules import POLLS, PROTOCOLS, RULES, Rule
 from legacy_queue.conform.situations import SITUATIONS, Situation
-from legacy_queue.conform.torture import Progress, torture
 from legacy_queue.testing.server_process import ServerFailed
 
-__all__ = ["FORMS", "PAGE", "PROTOCOLS", "Report", "ServerFailed", "conform", "observe", "torture", "written"]
+__all__ = ["FORMS", "PAGE", "PROTOCOLS", "Report", "ServerFailed", "conform", "observe", "written"]
+
+Progress = Callable[[int, int, str], object]  # called with how many are done, of how many, and of what
 
 _MAX_CONCURRENT = 8  # situations
 _FIRST = SITUATIONS[0]  # it shows which protocol the worker speaks

@@ -16,7 +16,7 @@ DELETE = "azure.delete"
 UPLOAD = "upload"
 REPORTS = ("reportCompleted", "reportFailed", "reportException")
 RUN_CALLS = ("reclaimTask", "createArtifact", UPLOAD, *REPORTS)
-JUDGED = ("pollTaskUrls", POLL, DELETE, "claimTask", "claimWork", "cancelTask", *RUN_CALLS)
+JUDGED = ("pollTaskUrls", POLL, DELETE, "claimTask", "claimWork", *RUN_CALLS)
 # On a machine on which a worker starts within three seconds; longer on a slower one: ``Log.pace``.
 QUIET_TIME = timedelta(seconds=3)  # in which what follows at once has come
 MAX_REACTION_TIME = timedelta(seconds=12)  # in which a worker has repeated a call

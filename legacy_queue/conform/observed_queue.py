@@ -7,7 +7,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from itertools import chain
@@ -23,7 +23,7 @@ LONG_CLAIM = timedelta(minutes=3, seconds=40)  # which generic-worker reclaims t
 PROVISIONER_ID = "conform"
 WORKER_TYPE = "worker"
 WORKER_GROUP = "conform"
-WORKER_IDS = ("conform-1", "conform-2")
+WORKER_ID = "conform-1"
 POOL = f"{PROVISIONER_ID}/{WORKER_TYPE}"
 PAGE = 1000  # entries of the journal
 _GRACE = 30.0  # seconds to end after a SIGTERM
@@ -121,13 +121,13 @@ class ObservedQueue(LegacyQueue):
         self._begun: datetime | None = None
         self._begin = 0
         self._stopped: datetime | None = None
-        self._workers: dict[str, subprocess.Popen[bytes]] = {}
+        self._worker: subprocess.Popen[bytes] | None = None
         self._output = tempfile.TemporaryFile()  # noqa: SIM115 - __exit__ closes it
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self.kill()
+        self._kill()
         self._output.close()
         self._forget()  # a fault that no request has met shows nothing
         super().__exit__(kind, error, traceback)
@@ -149,27 +149,24 @@ class ObservedQueue(LegacyQueue):
         urls = self._http.call("GET", f"/v1/poll-task-url/{POOL}")["queues"]
         self._http.send("GET", urls[-1]["signedPollUrl"])
 
-    def start(self, *worker_ids: str) -> "ObservedQueue":
-        """Start the worker, or those of these names that do not run. The log begins with the first start.
+    def start(self) -> "ObservedQueue":
+        """Start the worker. The log begins now.
 
         Raises ValueError for a command that cannot be started.
         """
-        if not self._begin:
-            self._begin = max((entry["sequence"] for entry in self.requests(1)), default=0)
-            self._begun = self.now()
-        for worker_id in worker_ids or WORKER_IDS[:1]:
-            if worker_id not in self._workers or self._workers[worker_id].poll() is not None:
-                self._workers[worker_id] = self._new_process(worker_id)
+        self._begin = max((entry["sequence"] for entry in self.requests(1)), default=0)
+        self._begun = self.now()
+        self._worker = self._new_process()
         return self
 
-    def _new_process(self, worker_id: str) -> subprocess.Popen[bytes]:
+    def _new_process(self) -> subprocess.Popen[bytes]:
         variables = {
             **self.env,
             "LEGACY_QUEUE_BASE_URL": self.base_url,
             "PROVISIONER_ID": PROVISIONER_ID,
             "WORKER_TYPE": WORKER_TYPE,
             "WORKER_GROUP": WORKER_GROUP,
-            "WORKER_ID": worker_id,
+            "WORKER_ID": WORKER_ID,
         }
         words = list(self._command)
         for placeholder, name in _PLACEHOLDERS.items():
@@ -188,23 +185,23 @@ class ObservedQueue(LegacyQueue):
         except OSError as error:
             raise ValueError(f"{words[0]!r} cannot be started: {error.strerror}") from None
 
-    def stop(self, worker_id: str = WORKER_IDS[0]) -> None:
+    def stop(self) -> None:
         """Send SIGTERM to the worker, and wait until it ends, for the grace at most."""
         grace = _GRACE * self.log().pace
         self._stopped = self.now()
-        if worker := self._workers.get(worker_id):
-            worker.terminate()
+        if self._worker:
+            self._worker.terminate()
             with suppress(subprocess.TimeoutExpired):
-                worker.wait(grace)
-        self.kill(worker_id)
+                self._worker.wait(grace)
+        self._kill()
 
-    def kill(self, *worker_ids: str) -> None:
-        """Kill these workers, by default all, and what they have started."""
-        for worker_id in worker_ids or WORKER_IDS:
-            if worker := self._workers.pop(worker_id, None):
-                with suppress(ProcessLookupError):
-                    os.killpg(worker.pid, signal.SIGKILL)
-                worker.wait()
+    def _kill(self) -> None:
+        """Kill the worker, if it was started, and what it has started."""
+        if self._worker:
+            with suppress(ProcessLookupError):
+                os.killpg(self._worker.pid, signal.SIGKILL)
+            self._worker.wait()
+            self._worker = None
 
     def until(self, has_come: Callable[[Log], object], claims: float = 0) -> bool:
         """Wait for something in the log, which may come so many claims later; returns whether it has come.
@@ -213,11 +210,11 @@ class ObservedQueue(LegacyQueue):
         """
         begun = time.monotonic()
         while not has_come(log := self.log()):
-            codes = [code for worker in self._workers.values() if (code := worker.poll()) is not None]
-            if codes:
+            code = self._worker.poll() if self._worker else None
+            if code is not None:
                 self._output.seek(0)
                 lines = last_lines(self._output.read().decode(errors="replace").splitlines())
-                raise WorkerEnded("\n  ".join([f"exit code {codes[0]}", *lines]))
+                raise WorkerEnded("\n  ".join([f"exit code {code}", *lines]))
             longest = claims * self.claim_period.total_seconds() + _WAIT * log.pace
             if log.is_silent or time.monotonic() - begun > longest:
                 return False
@@ -237,24 +234,13 @@ class ObservedQueue(LegacyQueue):
 
         self.until(are_reported, claims)
 
-    def remove_faults(self) -> None:
-        """End all faults."""
-        for fault in self._faults:
-            fault.remove()
+    def lives(self) -> dict[str, Any]:
+        """The answers of inspectTask about its tasks, by their ids."""
+        return {task_id: self._http.call("GET", f"/inspect/v1/task/{task_id}") for task_id in self._tasks}
 
-    def story(self, task_id: str) -> str:
-        """What has happened to the task."""
-        return self._story(task_id)
-
-    def lives(self, task_ids: Iterable[str] | None = None) -> dict[str, Any]:
-        """The answers of inspectTask about these tasks, by default all, by their ids."""
-        ids = self._tasks if task_ids is None else task_ids
-        return {task_id: self._http.call("GET", f"/inspect/v1/task/{task_id}") for task_id in ids}
-
-    def log(self, tasks: Mapping[str, str] | None = None) -> Log:
-        """What the worker has done so far. ``tasks`` replace what each task does."""
+    def log(self) -> Log:
+        """What the worker has done so far."""
         path = f"/control/v1/requests?limit={PAGE}"
         requests, end = read_journal(lambda after: self._http.call("GET", path, after=after), self._begin)
-        name = f"{WORKER_GROUP}/{WORKER_IDS[0]}"
-        tasks = tasks or self._tasks
-        return Log(requests, end, self._situation, tasks, self._lasts, name, self._begun, self._stopped)
+        name = f"{WORKER_GROUP}/{WORKER_ID}"
+        return Log(requests, end, self._situation, self._tasks, self._lasts, name, self._begun, self._stopped)

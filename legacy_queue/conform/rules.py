@@ -66,15 +66,13 @@ class Rule:
 RULES: list[Rule] = []
 
 
-def rule(
-    demand: str, protocols: tuple[str, ...], source: str, rules: list[Rule] = RULES
-) -> Callable[[Check], Check]:
-    """Declare the function below as the check of a rule, and add that to ``rules``."""
+def rule(demand: str, protocols: tuple[str, ...], source: str) -> Callable[[Check], Check]:
+    """Declare the function below as the check of a rule, and add that to ``RULES``."""
 
     def declared(check: Check) -> Check:
         sentence, instead = (" ".join(part.split()) for part in cleandoc(check.__doc__ or "").split("\n\n"))
         name = check.__name__.replace("_", "-")
-        rules.append(Rule(name, demand, protocols, source, sentence, instead, check))
+        RULES.append(Rule(name, demand, protocols, source, sentence, instead, check))
         return check
 
     return declared
@@ -98,7 +96,7 @@ def _not_followed(
         yield not following, [request, *following[:1]]
 
 
-def late_calls(log: Log, lost: Request) -> tuple[list[Request], bool]:
+def _late_calls(log: Log, lost: Request) -> tuple[list[Request], bool]:
     """The calls about a run that began after the answer that its claim is lost, and whether these show that
     the worker goes on with it.
 
@@ -574,7 +572,7 @@ def stop_on_a_409(log: Log) -> Findings:
         if reclaim.status == 409 and reclaim.run:
             if any(reclaim.follows(report) for report in log.reports(reclaim.run)):
                 continue  # the worker has reported it: there is nothing to stop
-            late, is_broken = late_calls(log, reclaim)
+            late, is_broken = _late_calls(log, reclaim)
             end = log.script_end(reclaim.run)  # until then the worker may run it
             if is_broken or (end and not late and log.has_gone_on(end + QUIET_TIME * log.pace)):
                 yield not is_broken, [reclaim, *late[:2]]

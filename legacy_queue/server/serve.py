@@ -28,7 +28,7 @@ from legacy_queue.private_folder import write_private
 from legacy_queue.server.arbiter import Arbiter
 from legacy_queue.server.listener import listen
 from legacy_queue.server.refusals import MAX_HEAD
-from legacy_queue.server.worker import GunicornWorker, http_parser, installed_c_parser
+from legacy_queue.server.worker import GunicornWorker
 from legacy_queue.wiring import MAX_TO_STORAGE, Server, build, check_account, served_file, storage_file
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ class _Application(BaseApplication):
             "worker_connections": self._connections,
             "timeout": 60,
             "graceful_timeout": _GRACEFUL_TIMEOUT,
-            "http_parser": http_parser(installed_c_parser()),
+            "http_parser": "python",  # one parser, also where gunicorn_h1c is installed
             "limit_request_field_size": MAX_HEAD,
             "forwarded_allow_ips": "",  # http.client_connection reads these headers
             "errorlog": None,  # gunicorn's warnings go to the root logger instead

@@ -5,7 +5,6 @@ tests/server/test_gunicorn_internals.py records the source of each, and fails wh
 """
 
 import os
-import re
 import signal
 import socket
 import ssl
@@ -14,7 +13,6 @@ from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from importlib import metadata
 from typing import Any
 
 import gevent
@@ -45,22 +43,6 @@ _LINGER_TIMEOUT = 1.0  # seconds in which a client may read a refusal
 _FIRST_REQUEST_TIMEOUT = 0.05  # seconds in which a new connection may send a request once the process ends
 
 
-def installed_c_parser() -> str | None:
-    """The version of gunicorn_h1c, the C parser of the extra ``fast``."""
-    with suppress(metadata.PackageNotFoundError):
-        return metadata.version("gunicorn-h1c")
-    return None
-
-
-def http_parser(c_parser: str | None) -> str:
-    """The setting of gunicorn: its own parser, in Python, unless this version of gunicorn_h1c is safe.
-
-    gunicorn_h1c before 0.6.10 accepts a bare LF and folded headers, which a proxy may read as other requests.
-    """
-    numbers = [int(digits) for digits in re.findall(r"\d+", c_parser or "0")[:3]]
-    return "auto" if numbers >= [0, 6, 10] else "python"
-
-
 class _SettingsReadOnce:
     """gunicorn's settings, each looked up once: a request needs thirty, which cost more than parsing it."""
 
@@ -77,14 +59,7 @@ class _SettingsReadOnce:
 class _BoundedRequest(Request):
     # gunicorn allows 8,190 bytes for the line, and 6.5 MB for the headers
     limit_request_line: Any = property(lambda _: MAX_LINE, lambda *_: None)
-    _fast_limit_request_line: Any = property(lambda _: MAX_LINE, lambda *_: None)
-    max_buffer_headers: Any = property(lambda self: MAX_HEAD - self._line_length, lambda *_: None)
-
-    @property
-    def _line_length(self) -> int:
-        """The C parser counts the longest line until it has parsed the head."""
-        uri: Any = self.uri
-        return MAX_LINE if uri is None else len(uri)
+    max_buffer_headers: Any = property(lambda self: MAX_HEAD - len(self.uri), lambda *_: None)
 
     def _peer_is_trusted_proxy(self) -> bool:
         return False  # http.client_connection knows the proxies: no address needs to be looked at here

@@ -119,14 +119,6 @@ def test_a_broken_rule_has_the_lives_of_its_tasks_as_pictures(tmp_path: Path) ->
     assert targets == {link.get("href") for link in picture.iterfind(".//a")}
 
 
-@pytest.mark.timeout(900)
-def test_the_sample_worker_lives_through_torture() -> None:
-    ended = run("--torture", "1", "--steps", "12", "--", *sample_worker("deployed"))
-    assert ended.exit_code == 0, ended.stdout
-    assert " held, 0 broken" in ended.stdout
-    assert re.match(r"\d+ of 12 steps: \w+\n", ended.stderr)
-
-
 def test_what_a_missing_payload_would_show_is_not_shown(tmp_path: Path) -> None:
     file = tmp_path / "payload.json"
     file.write_text('{"command": ["true"]}')
@@ -208,7 +200,8 @@ def test_each_observed_worker_has_a_report_and_both_are_in_one_file(
         (["--report", "no-such-folder/a.html", "--", "true"], "cannot be written: No such file or directory"),
         (["--report", "{pipe}", "--", "true"], "cannot be written: No such device or address"),
         (["--rule", "no-such-rule", "--", "true"], "there is no protocol or rule 'no-such-rule'"),
-        (["--torture", "1", "--", "no-such-command"], "Error: 'no-such-command' cannot be started: No such"),
+        (["--", "no-such-command"], "Error: 'no-such-command' cannot be started: No such"),
+        (["--torture", "1", "--steps", "9", "--", "true"], "--torture was removed: start your worker on"),
         (["--protocol", "draft", "--rule", "encode-the-receipt", "--", "true"], "is no rule of the protocol"),
         (["--rule", "report-once", "--", "false"], "the worker has ended: exit code 1"),
         (["--protocol", "claimwork", "--rule", "report-once", "--", *WORKER], "the worker speaks draft, not"),

@@ -111,15 +111,13 @@ class Served:
 
 
 @contextmanager
-def serving(
-    tls: Tls | None = None, worker_connections: int = 100, parser: str = "auto", **limits: float
-) -> Iterator[Served]:
+def serving(tls: Tls | None = None, worker_connections: int = 100, **limits: float) -> Iterator[Served]:
     """A worker with these limits, in seconds."""
     application = Application(tls)
     config = Config()
     config.set("worker_connections", worker_connections)
     config.set("limit_request_field_size", MAX_HEAD)
-    config.set("http_parser", parser)
+    config.set("http_parser", "python")
     logger = Logger(config)
     listener = socket.create_server(("127.0.0.1", 0))
     address = listener.getsockname()

@@ -1,4 +1,4 @@
-"""gunicorn's worker over real sockets. Only what depends on TLS or on the parser of HTTP runs with each."""
+"""gunicorn's worker over real sockets. Only what depends on TLS runs with and without it."""
 
 import json
 import socket
@@ -6,7 +6,6 @@ import ssl
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
-from importlib.util import find_spec
 
 import pytest
 from lxml import etree
@@ -15,18 +14,14 @@ from structlog.testing import capture_logs
 from legacy_queue.http.client_connection import disconnected
 from legacy_queue.server.client_socket import MAX_UNSENT, ClientSocket
 from legacy_queue.server.refusals import MAX_HEAD, MAX_LINE
-from legacy_queue.server.worker import Reader, http_parser
+from legacy_queue.server.worker import Reader
 from tests.server.serving import GET, LONG, POST, SHORT, Served, Tls, answer, closing, reset, serving
 from tests.system.processes import read_all, wait_until
 
-# gunicorn's words for its own parser of HTTP, and for that in C where scripts/install has compiled it
-PARSERS = ("python", "fast") if find_spec("gunicorn_h1c") else ("python",)
 
-
-@pytest.fixture(scope="module", params=PARSERS)
-def parsed(request: pytest.FixtureRequest) -> Iterator[Served]:
-    """A server of each parser of HTTP."""
-    with serving(parser=request.param) as server:
+@pytest.fixture(scope="module")
+def served() -> Iterator[Served]:
+    with serving() as server:
         yield server
 
 
@@ -70,33 +65,25 @@ def chunked(body: bytes) -> bytes:
     ],
     ids=lambda value: str(value)[:40],
 )
-def test_heads_and_the_framing_of_chunks_are_bounded(parsed: Served, sent: bytes, expected: int) -> None:
-    received = read_all(parsed.connect(sent))
+def test_heads_and_the_framing_of_chunks_are_bounded(served: Served, sent: bytes, expected: int) -> None:
+    received = read_all(served.connect(sent))
     assert int(received.split()[1]) == expected
     assert expected == 200 or b"\r\nx-of-each-answer: yes\r\n" in received
 
 
-def test_a_refusal_below_the_application_has_the_form_of_its_errors_or_of_azures(parsed: Served) -> None:
+def test_a_refusal_below_the_application_has_the_form_of_its_errors_or_of_azures(served: Served) -> None:
     for sent, code, of_azure in (
         (line_of(MAX_LINE + 1), "InputTooLarge", "RequestUrlFailedToParse"),
         (b"get / HTTP/1.1\r\n\r\n", "InvalidRequestArguments", "InvalidInput"),
     ):
-        head, _, body = read_all(parsed.connect(sent)).partition(b"\r\n\r\n")
+        head, _, body = read_all(served.connect(sent)).partition(b"\r\n\r\n")
         assert b"\r\nContent-Type: application/json\r\n" in head
         error = json.loads(body)
         assert (error["code"], "expected" in error["message"]) == (code, True)
         assert error["requestInfo"]["requestId"].encode() in head
-        head, _, body = read_all(parsed.connect(sent.replace(b" /", b" /azure/"))).partition(b"\r\n\r\n")
+        head, _, body = read_all(served.connect(sent.replace(b" /", b" /azure/"))).partition(b"\r\n\r\n")
         assert f"\r\nx-ms-error-code: {of_azure}\r\n".encode() in head
         assert etree.fromstring(body).findtext("Code") == of_azure
-
-
-@pytest.mark.parametrize(
-    ("installed", "expected"),
-    [("0.6.9", "python"), ("0.6.10", "auto"), ("0.10.0.post1", "auto"), ("1.0rc1", "auto"), (None, "python")],
-)
-def test_a_c_parser_that_accepts_a_bare_lf_is_not_used(installed: str | None, expected: str) -> None:
-    assert http_parser(installed) == expected
 
 
 def test_a_head_that_arrives_byte_by_byte_gets_no_more_time() -> None:
@@ -209,18 +196,16 @@ def test_an_idle_connection_is_closed_in_time() -> None:
         assert not logged
 
 
-@pytest.mark.parametrize("parser", PARSERS)
-def test_a_body_that_the_application_does_not_read_is_discarded_before_the_next_request(parser: str) -> None:
-    with serving(parser=parser) as served:
+def test_a_body_that_the_application_does_not_read_is_discarded_before_the_next_request() -> None:
+    with serving() as served:
         served.application.reads = False
         post = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5000000\r\n\r\n"
         connection = served.connect(post + bytes(5_000_000) + closing(GET))
         assert read_all(connection).count(b"HTTP/1.1 200") == 2
 
 
-@pytest.mark.parametrize("parser", PARSERS)
-def test_a_connection_is_closed_if_the_end_of_a_discarded_body_is_not_found(parser: str) -> None:
-    with serving(parser=parser, body=SHORT) as served:
+def test_a_connection_is_closed_if_the_end_of_a_discarded_body_is_not_found() -> None:
+    with serving(body=SHORT) as served:
         served.application.reads = False
         for sent in (POST, b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nnone\r\n"):
             received = read_all(served.connect(sent))
