@@ -1,4 +1,31 @@
-"""Claims of runs: made, extended, released."""
+"""Claims of runs: made, extended, released.
+
+The rule. A run is held by one worker at a time, and the row of its task says by whom and until when
+(takenUntil). A message only says where there may be work. So a claim is decided by the conditional write of
+the row, and a message that comes late, twice or for no run at all costs a refusal, and never a second holder.
+
+Theory. While run R is running, a message for run R+1 stays hidden until takenUntil: ``domain.transitions``
+says why. So each answer to a claim also says what becomes of the message that led to it:
+
+* The claim is granted: before the row is written, the message becomes the hidden message of the next run.
+* The claim is refused for good, since the run is held or over: the message is deleted, unless it is hidden
+  for a later run.
+* The claim is refused for now, since proof is missing or the worker is quarantined: the run stays pending and
+  is offered again after a while. Its message may be gone: a worker of the deployed protocol deletes it.
+* The message is not signed by this queue, or is a message of another task: claimTask answers an error and
+  leaves the message alone. A message that this process received itself is deleted.
+* The task has left the queue of the message, since its priority was changed: a message is put into the task's
+  queue, and only then this one is deleted.
+
+What is ugly, and why it stays.
+
+* Two callers come with the same question. ``claim`` is for a worker that polled itself. It may repeat its
+  call because the answer was lost: then the same claim is granted again. ``claim_polled`` is for a message
+  that this process received for a worker. It must not hand out the same run twice, and nobody gets an error.
+* A worker of the deployed protocol presents no message, so nothing shows which message led it here. After a
+  refusal for now it gets a new one, and ``_offered`` limits how many of these add up.
+* Credentials count on real time, and everything else on the queue's clock, which a test may move.
+"""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -13,7 +40,6 @@ from legacy_queue.domain.authentication import create_temporary_credentials
 from legacy_queue.domain.errors import (
     AuthorizationFailed,
     InputError,
-    QueueError,
     RequestConflict,
     ResourceNotFound,
 )
@@ -36,8 +62,9 @@ from legacy_queue.stores.lru_cache import SharedLruCache
 log = structlog.get_logger()
 
 OFFERED_AGAIN_AFTER = timedelta(seconds=10)
+# Credentials begin so long before now, and end so long after takenUntil: other machines' clocks may differ.
+CREDENTIALS_DRIFT = timedelta(minutes=15)
 _MAX_REMEMBERED = 10_000  # runs that were offered again
-CREDENTIALS_DRIFT = timedelta(minutes=15)  # before now, and after takenUntil
 
 
 @dataclass(frozen=True)
@@ -47,8 +74,11 @@ class ClaimProof:
     Only the signature shows which run the message is for: without a signature, it is not touched.
     """
 
+    # The messageId that the worker polled. It stays the same as long as the message exists.
     message_id: str | None = None
+    # The pop receipt: the right to change or delete the message, until somebody else receives it.
     receipt: str | None = field(default=None, repr=False)
+    # The queue's own signature of taskId and runId, from the text of the message.
     signature: str | None = field(default=None, repr=False)
 
     @property
@@ -61,17 +91,6 @@ class ClaimProof:
     def missing(self) -> list[str]:
         fields = {"messageId": self.message_id, "receipt": self.receipt, "signature": self.signature}
         return [name for name, value in fields.items() if value is None]
-
-
-class _TaskMoved(QueueError):
-    """The task is no longer in the queue where its message was polled: its priority was changed.
-
-    No caller sees it. As a QueueError, it makes ``Changes.apply`` read the task before it is raised.
-    """
-
-    def __init__(self, task: Task) -> None:
-        super().__init__(f"task {task.task_id} is in another queue")
-        self.task = task
 
 
 class Claims:
@@ -90,6 +109,8 @@ class Claims:
         self._clock = clock
         self._settings = settings
         self._workers = workers
+        # When this process last offered a run again whose claim presented no message: by taskId, runId and
+        # queue, on the monotonic clock.
         self._offered: SharedLruCache[tuple[str, int, WorkQueue], timedelta] = SharedLruCache(_MAX_REMEMBERED)
 
     def policy(self, provisioner_id: str, worker_type: str) -> str:
@@ -114,9 +135,14 @@ class Claims:
         with self._workers.call(path, (CLAIM_TASK, tuple(proof.missing)), client_id) as claims:
             self._check(task, run_id, proof)
             self._check_quarantine(task, run_id, path, proof)
-            claim = self._claim(task.task_id, run_id, worker, proof)
-            claims.append((task.task_id, claim["runId"]))
-        return claim
+            claimed = self._changes.apply(
+                task.task_id,
+                lambda task, now: self._claimed(task, run_id, worker, proof, now),
+                run_id,
+                proof.lease,
+            )
+            claims.append((task.task_id, len(claimed.runs) - 1))
+            return self._answer_with_task(claimed)
 
     def claim_polled(
         self, queue: WorkQueue, message: QueuedMessage, worker: Worker
@@ -128,27 +154,37 @@ class Claims:
         record yet: its client may have disconnected.
         """
         message_id = message.lease.message_id
+
+        def decide(task: Task, now: datetime) -> Outcome:
+            if task.work_queue != queue:  # no claim of it is written: the caller sees the other queue
+                return Outcome(task)
+            outcome = self._claimed(task, run_id, worker, proof, now)
+            if outcome.task == task:  # the worker's other request has it already
+                raise RequestConflict(f"task {task_id}: this worker holds run {run_id} already")
+            return outcome
+
         try:
             task_id, run_id, signature = self._verify(message)
         except ValueError as error:
-            log.warning("work-message-dropped", message_id=message_id, why=str(error))
-            self._messages.delete(queue, message.lease)
+            self._drop(queue, message, error)
             return None
         proof = ClaimProof(message_id, message.lease.receipt, signature)
         try:
-            return self._claim(task_id, run_id, worker, proof, polled_from=queue)
+            task = self._changes.apply(task_id, decide, run_id, proof.lease)
         except RequestConflict as stale:  # the message is deleted, unless it is held
             log.info("work-message-stale", message_id=message_id, why=stale.message)
-        except _TaskMoved as moved:
-            log.info("work-message-moved", message_id=message_id, task_id=task_id)
-            # the process that changed the priority may have died before it put a message into the new queue:
-            # first offer, then delete, or a crash in between leaves a pending run without a message
-            if moved.task.state == "pending":
-                self._messages.offer(moved.task, len(moved.task.runs) - 1)
-            self._messages.delete(queue, message.lease)
+            return None
         except (ResourceNotFound, Corrupt) as error:  # of a run far ahead, or of no task
-            log.warning("work-message-dropped", message_id=message_id, why=str(error))
-            self._messages.delete(queue, message.lease)
+            self._drop(queue, message, error)
+            return None
+        if task.work_queue == queue:
+            return self._answer_with_task(task)
+        log.info("work-message-moved", message_id=message_id, task_id=task_id)
+        # The process that changed the priority may have died before it put a message into the new queue.
+        # First offer, then delete: a crash in between would leave a pending run without a message.
+        if task.state == "pending":
+            self._messages.offer(task, len(task.runs) - 1)
+        self._messages.delete(queue, message.lease)
         return None
 
     def release_claim(self, claim: Mapping[str, Any], worker: Worker) -> None:
@@ -178,6 +214,10 @@ class Claims:
         self._workers.record_activity(worker_path(queue.provisioner_id, queue.worker_type, worker))
         return self._answer(task)
 
+    def _drop(self, queue: WorkQueue, message: QueuedMessage, error: Exception) -> None:
+        log.warning("work-message-dropped", message_id=message.lease.message_id, why=str(error))
+        self._messages.delete(queue, message.lease)
+
     def _verify(self, message: QueuedMessage) -> tuple[str, int, str]:
         """The taskId, runId and signature of the message; raises ValueError if it is not signed by us."""
         task_id, run_id, signature = read_message(message.text)
@@ -185,30 +225,10 @@ class Claims:
             raise ValueError("its signature is wrong")
         return task_id, run_id, signature
 
-    def _claim(
-        self,
-        task_id: str,
-        run_id: int,
-        worker: Worker,
-        proof: ClaimProof,
-        polled_from: WorkQueue | None = None,
-    ) -> Mapping[str, Any]:
-        """With ``polled_from``, the queue where this process received the message, the claim must be new."""
-
-        def decide(task: Task, now: datetime) -> Outcome:
-            if polled_from and polled_from != task.work_queue:
-                raise _TaskMoved(task)
-            outcome = transitions.claim(
-                task, run_id, worker, proof.lease, proof.message_id, self._settings.claim_timeout, now
-            )
-            # claimWork must not hand out a run twice: the worker's other request has it already. claimTask
-            # may be repeated, since its answer may have been lost
-            if polled_from and outcome.task == task:
-                raise RequestConflict(f"task {task_id}: this worker holds run {run_id} already")
-            return outcome
-
-        task = self._changes.apply(task_id, decide, run_id, proof.lease)
-        return {**self._answer(task), "task": task.wire}
+    def _claimed(self, task: Task, run_id: int, worker: Worker, proof: ClaimProof, now: datetime) -> Outcome:
+        return transitions.claim(
+            task, run_id, worker, proof.lease, proof.message_id, self._settings.claim_timeout, now
+        )
 
     def _check(self, task: Task, run_id: int, proof: ClaimProof) -> None:
         signature = proof.signature
@@ -270,6 +290,9 @@ class Claims:
         self._messages.offer(task, next_run_id, proof.lease, delay)
         if proof.lease is None:
             self._offered.put(offer, passed)
+
+    def _answer_with_task(self, task: Task) -> Mapping[str, Any]:
+        return {**self._answer(task), "task": task.wire}
 
     def _answer(self, task: Task) -> dict[str, Any]:
         run = task.runs[-1]
