@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from legacy_queue.domain import transitions
@@ -58,33 +58,32 @@ class Tasks:
         began = self._clock.monotonic()
         definition = TaskDefinition.from_wire(task_id, body, now)
         waits_for = self._dependencies.waits_for(task_id, definition)
-        is_outside = False
         outcome = transitions.create(task_id, definition, waits_for, now)
+        is_in_group = True
         with self._changes.writing(task_id, now, definition.task_group_id):
+            # It is a member before it is a task, so its group is neither resolved nor canceled without it.
             self._groups.join(task_id, definition)
-            task = self._changes.marked(outcome.task)
-            if self._clock.monotonic() - began > TIMER_LEASE:  # another may have ended its membership
+            outcome = replace(outcome, task=self._changes.marked(outcome.task))
+            # Other processes end the membership of a call that seems to have died. A call that comes too late
+            # writes no task; a call whose write took too long joins again.
+            if self._seems_dead(began):
                 raise ServiceUnavailable("storage took too long, try again")
             try:
-                self._tasks.insert(task)
+                self._tasks.insert(outcome.task)
             except AlreadyExists:
-                created = self._created_before(task)
-                if created.task != task:  # else only the answer was lost, and no other call offers it
-                    # the timer of that call offers what is missing
-                    outcome = replace(created, message_effect=None)
-                    task = outcome.task
+                outcome = self._created_before(outcome)
             else:
-                if self._clock.monotonic() - began > TIMER_LEASE:  # another may have taken this one for dead
-                    is_outside = not self._groups.join_again(task_id, definition)
+                if self._seems_dead(began):
+                    is_in_group = self._groups.join_again(task_id, definition)
                     self._end_again(task_id, self.load(task_id), definition.task_group_id)
 
         def register(task: Task) -> Task:
             self._dependencies.register(task)  # now: not pending before task-defined is published
             return self._dependencies.recheck(task)
 
-        task = self._changes.finish(task, outcome, register=register)
-        # its group was sealed before it was written: who has canceled the group may rely on that
-        return self.cancel(task_id) if is_outside else task
+        task = self._changes.finish(outcome.task, outcome, register=register)
+        # Its group was sealed before it could join again: who has canceled the group relies on that.
+        return task if is_in_group else self.cancel(task_id)
 
     def define(self, task_id: str, body: Mapping[str, Any]) -> Task:
         """As ``create``, but the task depends on itself: it is unscheduled until ``schedule``."""
@@ -164,21 +163,29 @@ class Tasks:
                 {"status": task.status()},
             )
 
-    def _created_before(self, task: Task) -> Outcome:
+    def _seems_dead(self, began: timedelta) -> bool:
+        """Whether the call takes so long that other processes may end its task's membership."""
+        return self._clock.monotonic() - began > TIMER_LEASE
+
+    def _created_before(self, outcome: Outcome) -> Outcome:
         """The outcome for a taskId that is taken already.
 
-        Raises RequestConflict, and stores nothing, if the stored task is another or if there can be none: its
-        group was canceled, or is sealed and has the same id.
+        Raises RequestConflict, and stores nothing, if the stored task is another, or if there can be none
+        since its group was canceled.
         """
+        task = outcome.task
         task_group_id = task.definition.task_group_id
         stored = self._tasks.load(task.task_id)
         existing = stored.task if stored else None
         try:
             if existing is None:
                 raise sealed_before(task.task_id, task_group_id)
-            return transitions.create_again(existing, task.definition)
+            created = transitions.create_again(existing, task.definition)
         finally:
             self._end_again(task.task_id, existing, task_group_id)
+        if existing == task:
+            return outcome  # this call has written it, and only the answer was lost: nobody else offers it
+        return replace(created, message_effect=None)  # the timer of the call that wrote it offers it
 
     def _end_again(self, task_id: str, task: Task | None, joined_group_id: str) -> None:
         """Undo the activation that joining the group again has made."""
