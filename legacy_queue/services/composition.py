@@ -7,6 +7,7 @@ from legacy_queue.ports import Broker, Clock, Waiter
 from legacy_queue.services.artifacts.artifacts import Artifacts
 from legacy_queue.services.artifacts.objects import Objects
 from legacy_queue.services.artifacts.uploads import Uploads
+from legacy_queue.services.background import Background, Ending, PeriodicAct
 from legacy_queue.services.claim_work.claim_work import ClaimWork
 from legacy_queue.services.claim_work.poller_registry import PollerRegistry
 from legacy_queue.services.claim_work.wakes import Wakes
@@ -18,8 +19,7 @@ from legacy_queue.services.gate import Gate
 from legacy_queue.services.inspection.inspection import Inspection
 from legacy_queue.services.inspection.peeking import Peeking
 from legacy_queue.services.recovery.advance import Advance
-from legacy_queue.services.recovery.background import Background
-from legacy_queue.services.recovery.jobs import Pace, PageStep, periodic_jobs
+from legacy_queue.services.recovery.jobs import RESOLVERS, Pace, PageStep, periodic_jobs
 from legacy_queue.services.recovery.periodic_jobs import PeriodicJobs
 from legacy_queue.services.recovery.resolver import Resolver
 from legacy_queue.services.recovery.sweeper import Sweeper
@@ -148,20 +148,35 @@ class Services:
 
     def background(self, pace: Pace = Pace()) -> Background:  # noqa: B008 - it is frozen
         """The threads of the process, not started yet."""
-        return Background(
-            self.timers,
-            self.workers,
-            self.resolver,
-            self.publisher,
-            self.periodic_jobs,
-            self.stopping,
-            (self.pollers.end, self.event_feed.end),
-            pace,
-            self.gate,
-            self.waiter,
-            self.pollers.watch,
-            self.pollers.watch_interval,
+        acts = [
+            PeriodicAct(self.timers.tick, pace.tick),
+            PeriodicAct(self.workers.flush, pace.flush),
+            # at first, since consumers bind to the exchanges once the process is ready
+            PeriodicAct(self._check_broker, pace.check, is_first=True),
+            PeriodicAct(self._receive_timers, pace.receive),
+        ]
+        if self.pollers.watch_interval:
+            acts.append(PeriodicAct(self.pollers.watch, self.pollers.watch_interval))
+        loops = [*[self.resolver.run] * RESOLVERS, self.periodic_jobs.run]
+        ending = Ending(
+            wakes=(self.resolver.wake, self.pollers.end, self.event_feed.end),
+            last=(
+                self.workers.note_counted,
+                self.workers.flush,
+                self.timers.hand_over,
+                self.pollers.watch,  # it tells the last offers
+                self.publisher.close,
+            ),
         )
+        return Background(acts, loops, ending, self.stopping, self.gate, self.waiter)
+
+    def _check_broker(self) -> None:
+        if self.publisher.check():
+            self.timers.retry_now()
+
+    def _receive_timers(self) -> None:
+        while not self.stopping.is_set() and self.timers.receive():
+            pass
 
     def clock_control(self) -> ClockControl:
         """Moves the clock of these services."""

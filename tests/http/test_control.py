@@ -199,7 +199,7 @@ def test_a_request_that_is_dropped_after_is_carried_out_and_before_does_nothing(
 
 def test_a_delay_ends_with_the_server(faulty: Queue) -> None:
     add(faulty, "createTask", delay="10m", status=503)
-    faulty.server.background.stopping.set()
+    faulty.server.services.stopping.set()
     refused(faulty.call("createTask", task_body(), taskId=slugid()), 503, "ServiceUnavailable")
 
 
