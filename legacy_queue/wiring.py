@@ -44,10 +44,10 @@ from legacy_queue.ports import Broker, Clock, Observe, ignore
 from legacy_queue.ports.account import SigningEndpoint, StorageAccount, UnusableStorage
 from legacy_queue.private_folder import read_private
 from legacy_queue.services.artifacts.upload_slots import UploadSlots
-from legacy_queue.services.background import Background
 from legacy_queue.services.composition import Services
 from legacy_queue.services.control.fault_registry import FaultRegistry
 from legacy_queue.services.control.message_injection import MessageInjection
+from legacy_queue.services.process.background import Background
 from legacy_queue.services.service_settings import ServiceSettings
 from legacy_queue.stores import Storage
 

@@ -7,7 +7,6 @@ from legacy_queue.ports import Broker, Clock, Waiter
 from legacy_queue.services.artifacts.artifacts import Artifacts
 from legacy_queue.services.artifacts.objects import Objects
 from legacy_queue.services.artifacts.uploads import Uploads
-from legacy_queue.services.background import Background, Ending, PeriodicAct
 from legacy_queue.services.claim_work.claim_work import ClaimWork
 from legacy_queue.services.claim_work.poller_registry import PollerRegistry
 from legacy_queue.services.claim_work.wakes import Wakes
@@ -18,6 +17,7 @@ from legacy_queue.services.events.event_publisher import EventPublisher
 from legacy_queue.services.gate import Gate
 from legacy_queue.services.inspection.inspection import Inspection
 from legacy_queue.services.inspection.peeking import Peeking
+from legacy_queue.services.process.background import Background, Ending, PeriodicAct
 from legacy_queue.services.recovery.advance import Advance
 from legacy_queue.services.recovery.jobs import RESOLVERS, Pace, PageStep, periodic_jobs
 from legacy_queue.services.recovery.periodic_jobs import PeriodicJobs

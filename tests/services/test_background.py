@@ -16,9 +16,9 @@ from legacy_queue.domain.events import Event
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.times import format_time
 from legacy_queue.ports import BrokerAway, Flag
-from legacy_queue.services.background import Background
 from legacy_queue.services.composition import Services
 from legacy_queue.services.gate import Gate
+from legacy_queue.services.process.background import Background
 from legacy_queue.services.recovery.jobs import PAGE, Pace, PeriodicJob
 from legacy_queue.services.recovery.periodic_jobs import PeriodicJobs
 from tests.domain.tasks import CLAIM_TIMEOUT, DAY, HOUR, MINUTE, NOW, SECOND, task_body
