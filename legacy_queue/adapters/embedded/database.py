@@ -1,4 +1,19 @@
-"""The connection of this process: statements that are transactions of their own, and a few longer ones."""
+"""The connection of this process to the file, or to its memory.
+
+A process has one connection, and its greenlets and threads share it. So they share what belongs to a
+connection: the open transaction, and the prepared statements, which sqlite3 keeps and hands out again for the
+same text. A second use in the midst of a first would write into the other's transaction, or take away the
+rows that the other has yet to fetch. Only ``Database._lock`` makes it safe: each use holds it from its first
+statement until it has fetched its last row, and no cursor leaves it.
+
+Most operations are one statement. SQLite makes that a transaction of its own; a BEGIN and a COMMIT around it
+would cost as much again. Several processes share a file, and one of them writes at a time: the others wait
+here and try again, so that their other greenlets go on. SQLite's own wait would be in C, and stop them all.
+
+What is ugly, and stays: SQLite works in the thread of the event loop, so a long statement stops everything. A
+thread for each statement would cost more than most statements do. So every statement is short (a page reads
+250 rows at most), and what takes long has a connection and a thread of its own: see ``upkeep``.
+"""
 
 import os
 import sqlite3
@@ -54,7 +69,8 @@ class Database:
         self._clock = clock
         self._synchronous = synchronous
         self._observe = observe
-        self._lock = Lock()  # around each use of the connection, which threads share
+        # held during each use of the connection and of its cached statements: nothing else makes that safe
+        self._lock = Lock()
         self._connection: sqlite3.Connection | None = None
         self._pid = 0
         self._upkeep: Upkeep | None = None
@@ -76,15 +92,21 @@ class Database:
         self._before_change()
         return self._run(lambda connection: connection.execute(sql, values).rowcount)
 
+    def change_rows(self, sql: str, values: Sequence[Any]) -> list[Any]:
+        """What the statement returns of the rows that it changed."""
+        self._before_change()
+        return self.rows(sql, values)
+
     def transaction(self, work: Callable[[sqlite3.Connection], Result]) -> Result:
         """The result of ``work``; what it raises undoes it. It is repeated while another process writes."""
         self._before_change()
         return self._run(lambda connection: in_transaction(connection, work))
 
-    def rank(self) -> int:
-        """Grows; between processes about as their clocks do."""
-        self._last_rank = max(self._last_rank + 1, time.time_ns())
-        return self._last_rank
+    def rank(self, count: int = 1) -> int:
+        """The first of ``count`` new numbers. They grow; between processes about as their clocks do."""
+        first = max(self._last_rank + 1, time.time_ns())
+        self._last_rank = first + count - 1
+        return first
 
     def now(self) -> datetime:
         """The time of the storage: all its processes are on one machine."""
@@ -133,7 +155,6 @@ class Database:
                         raise ServiceUnavailable(
                             "storage cannot be read or written now, try again"
                         ) from error
-                # SQLite's own wait would be in C, and hold up all greenlets
                 time.sleep(_BUSY_PAUSE)
         except ServiceUnavailable:
             is_answered = False

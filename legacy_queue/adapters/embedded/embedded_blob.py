@@ -277,7 +277,7 @@ class EmbeddedBlobContainer(BlobContainer):
         )
         data = None if file else bytes(content)
         values = (self._key(name), len(content), file, data, self._after(_UNNAMED_KEPT))
-        uploaded = self._database.transaction(lambda db: db.execute(sql, values).fetchall()[0][0])
+        [(uploaded,)] = self._database.change_rows(sql, values)
         if folder and file:  # its row is there: a crash from here on leaves no file for long
             path = folder / file
             self._outside_loop(lambda: _write(path, content))

@@ -1,4 +1,19 @@
-"""A queue of messages in the file. Source: docs/explanation/azurite.md#queue."""
+"""A queue of messages in the file. Source: docs/explanation/azurite.md#queue.
+
+A message is a row. ``visible`` is the time from which on workers may receive it, and 0 for a message that
+nobody has hidden: a clock that is set back must not hide that one. ``receipt`` names the last lease; whoever
+has an older one has lost the message. ``rank`` orders messages that are visible: it is the time of the last
+put, receive or update in nanoseconds, made unique.
+
+A poll first reads which messages are visible. Most polls find none, and have taken no lock and written
+nothing then. One UPDATE takes what was found, unless another process was faster: so two processes never
+receive the same message, and a process that dies leaves nothing half done.
+
+What is ugly, and stays: a message that has expired is in the table until somebody deletes it, and the index
+by visibility does not know that it has expired. A poll that would skip such messages could read thousands of
+them at once. So it finds as many messages as it may take, deletes some hundred if one of them has expired,
+and looks again.
+"""
 
 import base64
 import hmac
@@ -10,10 +25,13 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import MAXYEAR, UTC, datetime, timedelta
+from operator import itemgetter
 from typing import Any
 
 from legacy_queue.adapters.embedded.database import Database
+from legacy_queue.adapters.embedded.upkeep import MAX_REMOVED, REMOVE_MESSAGES
 from legacy_queue.adapters.signing import UrlSigner
+from legacy_queue.domain.json_bytes import to_json
 from legacy_queue.domain.messages import MessageLease
 from legacy_queue.domain.times import epoch_milliseconds, from_epoch, whole_seconds
 from legacy_queue.ports import Clock
@@ -32,10 +50,9 @@ from legacy_queue.ports.queue import (
 
 _NEVER = epoch_milliseconds(datetime(MAXYEAR, 12, 31, tzinfo=UTC))  # of a message that does not expire
 _PLUS_AND_SLASH = b"\xfb\xff\xbf"  # "+/+/" in base64, where it begins at a multiple of three bytes
-_REMOVED = 500  # expired messages at once
 _COLUMNS = "id, receipt, text, inserted, expires, visible, dequeued"
 _ALWAYS = 0  # when a message without a delay is visible, whatever becomes of the clock
-# the ids of the first visible messages of both kinds, each found in the order of an index
+# The ids of the first visible messages, of both kinds. Each kind is found in the order of the index.
 _VISIBLE = f"""SELECT id FROM (
     SELECT * FROM (SELECT id, rank FROM messages WHERE queue = ? AND visible = {_ALWAYS}
       ORDER BY rank LIMIT ?)
@@ -43,7 +60,12 @@ _VISIBLE = f"""SELECT id FROM (
     SELECT * FROM (SELECT id, rank FROM messages WHERE queue = ? AND visible > {_ALWAYS} AND visible <= ?
       ORDER BY visible, rank LIMIT ?)
   ) ORDER BY rank LIMIT ?"""
-_ANY_VISIBLE = "SELECT 1 FROM messages WHERE queue = ? AND visible <= ? LIMIT 1"
+# Each message has a place, 0 for the first. By it the messages keep their order, and the receipts of one poll
+# differ: four digits before base64 are base64, too.
+_TAKE = f"""UPDATE messages
+  SET receipt = printf('%04d', place) || ?, visible = ?, dequeued = dequeued + 1, rank = ? + place
+  FROM (SELECT key AS place, value AS found FROM json_each(?))
+  WHERE id = found AND visible <= ? AND expires > ? RETURNING {_COLUMNS}"""
 _LEASED = "id = ? AND queue = ? AND receipt = ? AND expires > ?"
 
 
@@ -111,29 +133,16 @@ class EmbeddedQueue(Queue):
 
     def receive(self, count: int, hidden_for: timedelta) -> Sequence[QueuedMessage]:
         now = self._now()
-        visible = now + _milliseconds(hidden_for)
-
-        def first(count: int) -> tuple[Any, ...]:
-            return self.name, count, self.name, now, count, count
-
-        def take(db: sqlite3.Connection) -> list[Any]:
-            update = (
-                "UPDATE messages SET receipt = ?, visible = ?, dequeued = dequeued + 1, rank = ? "
-                f"WHERE id = ? AND expires > ? RETURNING {_COLUMNS}"
-            )
-            found = db.execute(_VISIBLE, first(count)).fetchall()
-            taken = []
-            for (message_id,) in found:
-                values = _receipt(), visible, self._database.rank(), message_id, now
-                taken += db.execute(update, values).fetchall()
-            if len(taken) < len(found):  # others have expired, and maybe many behind them
-                remove = f"DELETE FROM messages WHERE id IN ({_VISIBLE}) AND expires <= ?"
-                db.execute(remove, (*first(_REMOVED), now))
-            return taken
-
-        while self._database.rows(_ANY_VISIBLE, (self.name, now)):  # an empty queue costs no write
-            if taken := self._database.transaction(take):
-                return [_message(now, message) for message in taken]
+        hidden_until = now + _milliseconds(hidden_for)
+        while found := self._database.rows(_VISIBLE, (self.name, count, self.name, now, count, count)):
+            ids = to_json([message_id for (message_id,) in found]).decode()
+            values = _receipt(), hidden_until, self._database.rank(count), ids, now, now
+            taken = self._database.change_rows(_TAKE, values)
+            if len(taken) < len(found):  # some have expired, and maybe many behind them; or others have them
+                self._database.change(REMOVE_MESSAGES, (now, MAX_REMOVED))
+            if taken:
+                # SQLite may return them in any order; their receipts begin with their places
+                return [_message(now, row) for row in sorted(taken, key=itemgetter(1))]
         self._require()
         return []
 

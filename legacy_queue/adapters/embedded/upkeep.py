@@ -39,7 +39,8 @@ _WAL_GROWTH = 4 * 1024 * 1024
 _SHORT_WAL_GROWTH = 512 * 1024
 _LOOK_AFTER = 8  # changes: then the length of the WAL is looked at
 _LONG_WAL = 64 * 1024 * 1024  # bytes, to warn of
-_ROUND = 500  # rows of a kind that a round removes
+MAX_REMOVED = 500  # rows of a kind that a round removes
+REMOVE_MESSAGES = "DELETE FROM messages WHERE id IN (SELECT id FROM messages WHERE expires <= ? LIMIT ?)"
 _FREE_PAGES = 256  # given back in a round, and twice as many kept for the next rows
 _LOW_SPACE = 64 * 1024 * 1024  # bytes
 _PASSING = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_FULL)  # errors: requests log the latter
@@ -199,7 +200,7 @@ def remove_expired(
     files = db.execute(
         "DELETE FROM contents WHERE content IN (SELECT content FROM contents WHERE until <= ? LIMIT ?)"
         " RETURNING file",
-        (epoch_milliseconds(wall), _ROUND),
+        (epoch_milliseconds(wall), MAX_REMOVED),
     ).fetchall()
     for (name,) in files:
         if artifacts and name:
@@ -207,11 +208,8 @@ def remove_expired(
                 artifact_path(artifacts, name).unlink(missing_ok=True)
             except OSError as error:
                 log.error("storage-artifact-left", path=f"{artifacts}/{name}", error=error_name(error))
-    messages = db.execute(
-        "DELETE FROM messages WHERE id IN (SELECT id FROM messages WHERE expires <= ? LIMIT ?)",
-        (epoch_milliseconds(now), _ROUND),
-    ).rowcount
-    return _ROUND in (len(files), messages)
+    messages = db.execute(REMOVE_MESSAGES, (epoch_milliseconds(now), MAX_REMOVED)).rowcount
+    return MAX_REMOVED in (len(files), messages)
 
 
 def _length(path: Path) -> int:

@@ -86,6 +86,7 @@ QUESTIONS: dict[str, Act] = {
     "an incomplete artifact": asked(SOME_GROUP, where("isComplete", "eq", False), limit=1),
     "the uses since then": asked(where("last", "ge", NOW)),
     "an empty queue": lambda db: queue(db, "empty").receive(32, HOUR),
+    "a full queue": lambda db: queue(db, "full").receive(32, HOUR),
     "how many messages there are": lambda db: queue(db, "full").count(),
 }
 
