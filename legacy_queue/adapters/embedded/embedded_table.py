@@ -1,7 +1,18 @@
-"""A table in the file: a row for each row, its values as JSON.
+"""A table in the file: a row of ``rows`` for each row, its values as JSON in ``content``.
 
-A page reads up to 250 rows of an index. All of them are wanted where the conditions name a partition, an
-unresolved ``state`` or an ``expires`` of the past; otherwise many pages may be empty.
+A page is read in two steps of one statement. First SQLite walks an index, in its order, and finds the ids of
+the next 250 rows at most: that is a *walk*, and there are five of them below. Then it reads these rows one by
+one, and answers for each whether it meets the conditions. Whoever fetches the rows stops at the limit, or
+after half a megabyte, and the last row that was fetched is the place where the next page begins.
+
+The conditions are no part of the walk's WHERE on purpose. Where few rows meet them, SQLite would read on to
+the end of the table for a full page, and this process would do nothing else meanwhile. The price: many pages
+may be empty, unless the conditions name a partition, an unresolved ``state``, or an ``expires`` of the past.
+Those three are what stores ask, and a walk is bounded by them.
+
+What is ugly, and stays: the walks name their indexes, since SQLite without statistics may sort a whole table
+instead. And the walk over several states is one for each, put together: for one walk over all of them SQLite
+would sort all their rows by key.
 """
 
 import json
@@ -12,7 +23,7 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from legacy_queue.adapters.embedded.database import Database
 from legacy_queue.domain.json_bytes import to_json
@@ -43,20 +54,20 @@ _INDEXED_STATES = ("unscheduled", "pending", "running", "active")  # of tasks, a
 _MAX_READ = 250
 _MAX_SIZE = 512 * 1024
 _AT = "name = ? AND partition = ? AND key = ?"
-# The rows of ``ids``, in their order: the place of each, its content if it meets the conditions, and how much
-# was read for it. The conditions are no part of WHERE: where few rows meet them, SQLite would read on to the
-# end of the table, and hold the loop. A row is read when it is fetched, since nothing here needs sorting but
-# ``ids``, which are of an index alone.
-_ROWS = """SELECT json_array({place}), partition, key, etag,
-  CASE WHEN name = ? AND {is_met} THEN {content} END, {size}
-  FROM ({ids}) AS found CROSS JOIN rows ON rows.rowid = found.id"""
-# The next rows of an index, which is named, since SQLite without statistics may sort a whole table instead.
-_NEXT = f"""SELECT * FROM (SELECT rowid AS id, {{order}} FROM rows {{index}} WHERE name = ? AND {{bounds}}
-  ORDER BY {{order}} LIMIT {_MAX_READ})"""
-# The rows that were inserted last, first: SQLite counts the rowid up. Those of other tables are read as well.
-_NEWEST = f"SELECT rowid AS id FROM rows {{where}} rowid < ? ORDER BY rowid DESC LIMIT {_MAX_READ}"
-_BY_KEY = "(partition, key) >= (?, ?) AND (partition, key) <= (?, ?)"
-_OF_ALL = f" ORDER BY partition, key LIMIT {_MAX_READ}"
+# The walks. Each finds ids of rows, and takes the values of its question marks in their order.
+_BY_KEY = f"""SELECT rowid AS id FROM rows
+  WHERE name = ? AND (partition, key) >= (?, ?) AND (partition, key) <= (?, ?)
+  ORDER BY partition, key LIMIT {_MAX_READ}"""
+_BY_EXPIRY = f"""SELECT rowid AS id FROM rows INDEXED BY rows_by_expiry
+  WHERE name = ? AND (expires, partition, key) >= (?, ?, ?) AND expires < ?
+  ORDER BY expires, partition, key LIMIT {_MAX_READ}"""
+_BY_STATE = f"""SELECT * FROM (SELECT rowid AS id, partition, key FROM rows INDEXED BY rows_by_state
+  WHERE name = ? AND state = ? AND (partition, key) >= (?, ?) AND (partition, key) <= (?, ?)
+  ORDER BY partition, key LIMIT {_MAX_READ})"""
+# What was inserted last, first: SQLite counts the rowid up. Rows of other tables are found as well.
+_NEWEST = f"SELECT rowid AS id FROM rows WHERE rowid < ? ORDER BY rowid DESC LIMIT {_MAX_READ}"
+_NEWEST_BY_STATE = f"""SELECT rowid AS id FROM rows INDEXED BY rows_by_state
+  WHERE name = ? AND state IN (%s) AND rowid < ? ORDER BY rowid DESC LIMIT {_MAX_READ}"""
 _COLUMNS = {PARTITION: "partition", KEY: "key", "expires": "expires"}
 _OPERATORS = {"eq": "=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "in": "IN"}
 
@@ -107,19 +118,18 @@ class EmbeddedTable(Table):
         check_limit(limit)
         if any(condition.value == () for condition in conditions):
             return RowPage([], None)
-        of_state = next(filter(_is_of_index, conditions), None)
-        others = [condition for condition in conditions if condition is not of_state]
-        if newest_first:
-            ids, place, values = self._newest(of_state, after)
-        else:
-            ids, place, values = self._next(of_state, others, conditions, after)
-        is_met, asked = _met(others)
-        content = "content" if select is None or select else "'{}'"
-        is_read = content == "content" or any(condition.name not in _COLUMNS for condition in others)
-        sql = _ROWS.format(
-            place=place, is_met=is_met, content=content, size="length(content)" if is_read else "0", ids=ids
-        )
-        found, is_end = self._database.read(partial(_fetched, sql, [self._name, *asked, *values], limit))
+        walk = self._newest(conditions, after) if newest_first else self._next(conditions, after)
+        is_met, asked = _met(walk.others)
+        needs_content = select is None or bool(select)
+        reads_content = needs_content or any(condition.name not in _COLUMNS for condition in walk.others)
+        # CROSS JOIN keeps the order of the walk, so that SQLite sorts no rows, and reads each when it is
+        # fetched. Rows of other tables may be among those that were inserted last.
+        sql = f"""SELECT json_array({walk.place}), partition, key, etag,
+            CASE WHEN name = ? AND {is_met} THEN {"content" if needs_content else "'{}'"} END,
+            {"length(content)" if reads_content else "0"}
+          FROM ({walk.ids}) AS found CROSS JOIN rows ON rows.rowid = found.id"""
+        values = [self._name, *asked, *walk.values]
+        found, is_end = self._database.read(partial(_fetched, sql, values, limit))
         rows = [
             _row(partition, key, _decoded(content, select), etag)
             for _, partition, key, etag, content, _ in found
@@ -161,46 +171,47 @@ class EmbeddedTable(Table):
         sql = f"{verb} INTO rows VALUES (?, ?, ?, ?, ?, ?, ?)"
         return (sql, (*at, *columns.values(), etag, _encoded(values))), etag
 
-    def _next(
-        self,
-        of_state: Condition | None,
-        others: Sequence[Condition],
-        conditions: Sequence[Condition],
-        after: str,
-    ) -> tuple[str, str, Sequence[Any]]:
-        """See ``_NEXT``: of the index whose order and range fit best; its order, and the values."""
-        expired = [_term(c) for c in others if (c.name, c.operator) == ("expires", "lt")]
-        is_by_expiry = expired and not (of_state or {PARTITION, KEY} & {c.name for c in others})
-        place = _place(after, int, str, str) if is_by_expiry else _place(after, str, str)
-        behind = (*place[:-1], place[-1] + _FIRST) if place else ()  # no row is between the place and this
-        index = ""
-        order = "partition, key"
-        bounds = _BY_KEY
-        ranges: list[tuple[Any, ...]]
-        if is_by_expiry:
-            index = "INDEXED BY rows_by_expiry"
-            order = "expires, partition, key"
-            bounds = f"(expires, partition, key) >= (?, ?, ?) AND {expired[0][0]}"
-            ranges = [(*(behind or (-(2**62), "", "")), *expired[0][1])]
-        else:
-            first, last = _bounds(conditions)
-            ranges = [(*max(first, behind), *last)]
-        if of_state:
-            index = "INDEXED BY rows_by_state"
-            bounds = f"state = ? AND {_BY_KEY}"
-            ranges = [(state, *ranges[0]) for state in dict.fromkeys(_values(of_state))]
-        one = _NEXT.format(order=order, index=index, bounds=bounds)
-        ids = " UNION ALL ".join([one] * len(ranges)) + ("" if len(ranges) == 1 else _OF_ALL)
-        return f"SELECT id FROM ({ids})", order, [value for each in ranges for value in (self._name, *each)]
+    def _next(self, conditions: Sequence[Condition], after: str) -> "_Walk":
+        """The walk in the order of keys, or of expiry, whose index fits the conditions best."""
+        of_state, others = _of_state(conditions)
+        names = {condition.name for condition in others}
+        expired = [c for c in others if (c.name, c.operator) == ("expires", "lt")]
+        if expired and not (of_state or {PARTITION, KEY} & names):
+            place = _place(after, int, str, str)
+            first = _behind(place) if place else (-(2**62), "", "")
+            _, before = _term(expired[0])
+            return _Walk(_BY_EXPIRY, "expires, partition, key", (self._name, *first, *before), others)
+        place = _place(after, str, str)
+        first_key, last_key = _bounds(conditions)
+        if place:
+            first_key = max(first_key, _behind(place))
+        if not of_state:
+            return _Walk(_BY_KEY, "partition, key", (self._name, *first_key, *last_key), others)
+        states = dict.fromkeys(_values(of_state))
+        found = " UNION ALL ".join([_BY_STATE] * len(states))
+        in_order = f" ORDER BY partition, key LIMIT {_MAX_READ}" if len(states) > 1 else ""
+        ids = f"SELECT id FROM ({found}{in_order})"
+        values = [value for state in states for value in (self._name, state, *first_key, *last_key)]
+        return _Walk(ids, "partition, key", values, others)
 
-    def _newest(self, of_state: Condition | None, after: str) -> tuple[str, str, Sequence[Any]]:
-        """See ``_NEWEST``: of all rows, or of those in unresolved states, which have an index."""
-        states = _values(of_state) if of_state else ()
-        marks = ", ".join("?" * len(states))
-        where = f"INDEXED BY rows_by_state WHERE name = ? AND state IN ({marks}) AND" if states else "WHERE"
-        before = _place(after, int) or [_MAX_INTEGER]
-        of_states = (self._name, *states) if states else ()
-        return _NEWEST.format(where=where), "rows.rowid", [*of_states, *before]
+    def _newest(self, conditions: Sequence[Condition], after: str) -> "_Walk":
+        """The walk from the row that was inserted last, over all rows, or over those of unresolved tasks."""
+        of_state, others = _of_state(conditions)
+        [before] = _place(after, int) or [_MAX_INTEGER]
+        if not of_state:
+            return _Walk(_NEWEST, "rows.rowid", (before,), others)
+        states = _values(of_state)
+        ids = _NEWEST_BY_STATE % ", ".join("?" * len(states))
+        return _Walk(ids, "rows.rowid", (self._name, *states, before), others)
+
+
+class _Walk(NamedTuple):
+    """The way to the next rows of a page."""
+
+    ids: str  # in SQL: of at most _MAX_READ rows, in the order of an index
+    place: str  # in SQL: what that order is by; the next page begins behind it
+    values: Sequence[Any]  # of the question marks of ``ids``
+    others: Sequence[Condition]  # those that the walk does not meet by itself
 
 
 def _fetched(
@@ -235,6 +246,17 @@ def _place(after: str, *kinds: type) -> list[Any]:
 
 def _is_in_range(value: str | int) -> bool:
     return isinstance(value, str) or abs(value) <= _MAX_INTEGER
+
+
+def _behind(place: Sequence[Any]) -> tuple[Any, ...]:
+    """The first key after this place that a row can have."""
+    return (*place[:-1], place[-1] + _FIRST)
+
+
+def _of_state(conditions: Sequence[Condition]) -> tuple[Condition | None, Sequence[Condition]]:
+    """The condition that the index by state meets, if there is one, and the others."""
+    of_state = next(filter(_is_of_index, conditions), None)
+    return of_state, [condition for condition in conditions if condition is not of_state]
 
 
 def _is_of_index(condition: Condition) -> bool:
