@@ -26,7 +26,6 @@ from legacy_queue.conform.situations import SITUATIONS
 from legacy_queue.domain import errors as domain_errors
 from legacy_queue.domain.errors import InjectedError, QueueError
 from legacy_queue.domain.events import PROJECT
-from legacy_queue.domain.explanation import WAIT_SITUATIONS
 from legacy_queue.domain.scopes import AllOf, Expression, ForEach
 from legacy_queue.http.app import ENDPOINTS, OBJECT_ENDPOINTS
 from legacy_queue.http.endpoint import Endpoint
@@ -38,6 +37,7 @@ from legacy_queue.http.endpoints.migration import migration
 from legacy_queue.http.parameters import PARAMETERS
 from legacy_queue.http.references import exchanges_reference
 from legacy_queue.http.schemas import SCHEMAS, message_schema
+from legacy_queue.services.inspection.explanation import WAIT_SITUATIONS
 from legacy_queue.testing import LegacyQueue
 
 CLIENTS: Mapping[str, Mapping[str, str]] = json.loads(Path(__file__).with_name("clients.json").read_text())

@@ -6,8 +6,8 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from legacy_queue.domain.story import requester
 from legacy_queue.domain.times import parse_time
+from legacy_queue.life.words import requester
 
 Run = tuple[str, int]  # taskId and runId
 

@@ -12,7 +12,7 @@ from lxml import etree
 
 from legacy_queue.conform.log import Log, Request
 from legacy_queue.conform.rules import Rule
-from legacy_queue.domain.life import life_html
+from legacy_queue.life.picture import life_html
 
 HELD = "held"
 BROKEN = "broken"

@@ -14,11 +14,12 @@ from typing import Any, ClassVar, get_args
 
 from legacy_queue.domain.errors import InputError, InputTooLarge, RequestConflict
 from legacy_queue.domain.events import Event, task_event
-from legacy_queue.domain.ids import RUN_ID, TASK_ID, slugid
+from legacy_queue.domain.ids import RUN_ID, TASK_ID, RunKey, slugid
 from legacy_queue.domain.outcome import Outcome
 from legacy_queue.domain.task import Task
 from legacy_queue.domain.times import epoch_milliseconds, format_time, given, parse_time
 
+UPLOAD = "upload"  # the name of a request to a signed URL of an artifact
 MAX_UPLOAD_SIZE = 5 * 1024**3  # bytes in one request, as in S3
 MAX_BLOB_SIZE = 150 * 1024**3  # bytes: fewer blocks of 4 MiB than the 50,000 of Azure
 MIN_PART_SIZE = 5 * 1024**2  # bytes of each part except the last, as in S3
@@ -267,7 +268,7 @@ def requested_artifact(
     return kind(**common, **{field: body[name] for name, field in kind.shown})
 
 
-def run_of_blob(blob_name: str) -> tuple[str, int] | None:
+def run_of_blob(blob_name: str) -> RunKey | None:
     """The taskId and runId of a blob, from ``UploadedArtifact.blob_name``; None for a foreign blob."""
     match blob_name.split("/", 2):
         case [task_id, run_id, _] if re.fullmatch(TASK_ID, task_id) and re.fullmatch(RUN_ID, run_id):

@@ -13,6 +13,8 @@ RUN_ID = r"(?:1000|[1-9][0-9]{0,2}|0)"
 
 MAX_RUNS = 50  # of a task
 
+RunKey = tuple[str, int]  # taskId and runId
+
 
 def slugid() -> str:
     """A new taskId: a version 4 UUID in URL-safe base64, 22 characters, never starting with ``-``."""

@@ -9,8 +9,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from legacy_queue.domain.ids import TASK_ID
+from legacy_queue.domain.ids import TASK_ID, RunKey
 from legacy_queue.domain.json_bytes import to_json
+
+# what a worker does with the signed URLs of a queue: the names of these requests, as others have endpoints
+RECEIVE = "azure.receive"
+DELETE = "azure.delete"
 
 
 @dataclass(frozen=True)
@@ -78,7 +82,7 @@ class PeekedMessage:
     """
 
     message_id: str
-    run: tuple[str, int] | None
+    run: RunKey | None
     priority: str
     visible_in: timedelta
     dequeue_count: int

@@ -10,16 +10,14 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Self
 
+from legacy_queue.domain.call_statistics import CALLS_KEPT, CallKind, Calls
+from legacy_queue.domain.ids import RunKey
 from legacy_queue.domain.task import Worker
 from legacy_queue.domain.times import format_time, given, parse_time
 
 # provisionerId, then workerType, then workerGroup and workerId, or the caller name of a client that polls
 RecordPath = tuple[str, ...]
-Claimed = tuple[str, int]  # taskId and runId
-# the method, and the fields that a claimTask left out, or the scopes that a read needs
-CallKind = tuple[str, tuple[str, ...]]
 
-READERS = "", ""  # in place of provisionerId and workerType: of clients that read
 ID_NAMES = ("provisionerId", "workerType", "workerGroup", "workerId")
 STABILITIES = ("experimental", "stable", "deprecated")
 ACTION_CONTEXTS = ("provisioner", "worker-type", "worker")
@@ -27,23 +25,9 @@ RECENT_TASKS = 20
 _QUARANTINE_DETAILS = 20
 ACTIVE_EVERY = timedelta(minutes=30)  # activity is written at least once in each such period of the day
 
-CALLS_KEPT = timedelta(days=10)  # after the last of them
 _DECLARED_EVERY = timedelta(hours=6)
 _LIFE = timedelta(days=5)
 _WORKER_LIFE = timedelta(days=1)
-
-
-@dataclass(frozen=True)
-class Calls:
-    """How many calls, and when the first and the last of them were."""
-
-    count: int
-    first: datetime
-    last: datetime
-
-    def plus(self, other: "Calls") -> "Calls":
-        """The sum of both."""
-        return Calls(self.count + other.count, min(self.first, other.first), max(self.last, other.last))
 
 
 def worker_path(provisioner_id: str, worker_type: str, worker: Worker) -> RecordPath:
@@ -69,7 +53,7 @@ class WorkerRecord:
     description: str = ""
     stability: str = STABILITIES[0]
     actions: tuple[Mapping[str, str], ...] = ()
-    recent_claims: tuple[Claimed, ...] = ()
+    recent_claims: tuple[RunKey, ...] = ()
     quarantine_until: datetime | None = None
     quarantine_details: tuple[Mapping[str, str], ...] = ()  # the last changes, as in answers
     client: str = ""  # of a worker: the caller name of the client of its last claimTask
@@ -113,7 +97,7 @@ class WorkerRecord:
             else replace(self.new(self.path, now), calls=self.calls, client=self.client)
         )
 
-    def active(self, now: datetime, claims: Sequence[Claimed] = ()) -> Self:
+    def active(self, now: datetime, claims: Sequence[RunKey] = ()) -> Self:
         """The record after activity that claimed these runs. It never expires earlier than before."""
         return replace(
             self,

@@ -19,9 +19,8 @@ from flask import Blueprint, Response, request
 from werkzeug.exceptions import ClientDisconnected, RequestedRangeNotSatisfiable
 from werkzeug.http import parse_range_header
 
-from legacy_queue.domain.artifact import NEVER_INLINE, run_of_blob
+from legacy_queue.domain.artifact import NEVER_INLINE, UPLOAD, run_of_blob
 from legacy_queue.domain.errors import MalformedPayload
-from legacy_queue.domain.fault import UPLOAD
 from legacy_queue.gateway.azure_protocol import (
     AzureError,
     Observer,

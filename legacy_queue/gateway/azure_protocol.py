@@ -24,10 +24,11 @@ from flask.blueprints import BlueprintSetupState
 from lxml import etree
 
 from legacy_queue.domain.errors import InjectedError, ServiceUnavailable
-from legacy_queue.domain.fault import Fault, RunKey
+from legacy_queue.domain.ids import RunKey
 from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.domain.times import parse_time
 from legacy_queue.ports.queue import QueuedMessage
+from legacy_queue.services.control.fault import Fault
 
 API_PATH = "/azure"  # of signed URLs that this server answers: of embedded storage, or with control
 

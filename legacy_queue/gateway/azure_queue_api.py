@@ -14,8 +14,7 @@ from flask import Blueprint, Response, request
 from lxml import etree
 from werkzeug.http import http_date
 
-from legacy_queue.domain.fault import DELETE, RECEIVE
-from legacy_queue.domain.messages import MessageLease
+from legacy_queue.domain.messages import DELETE, RECEIVE, MessageLease
 from legacy_queue.domain.poll_caller import poll_caller
 from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.gateway.azure_protocol import (

@@ -6,10 +6,12 @@ from datetime import MAXYEAR, datetime, timedelta
 
 from flask import request
 
-from legacy_queue.domain.fault import DELETE, RECEIVE, Effect, RunKey
+from legacy_queue.domain.ids import RunKey
+from legacy_queue.domain.messages import DELETE, RECEIVE
 from legacy_queue.gateway.azure_protocol import Observer
 from legacy_queue.ports import Clock
 from legacy_queue.ports.queue import LeaseLost, Queue, QueuedMessage
+from legacy_queue.services.control.fault import Effect
 from legacy_queue.services.inspection.peeking import run_of
 from legacy_queue.stores.lru_cache import SharedLruCache
 

@@ -13,7 +13,6 @@ from legacy_queue import __version__
 from legacy_queue.domain.authentication import Authenticator
 from legacy_queue.domain.errors import ResourceNotFound
 from legacy_queue.domain.events import PROJECT
-from legacy_queue.domain.fault import SIGNED_URLS
 from legacy_queue.domain.generations import BY_PATH
 from legacy_queue.domain.hosts import Network
 from legacy_queue.domain.scopes import OPEN_READS
@@ -41,6 +40,7 @@ from legacy_queue.http.views import EndpointViews
 from legacy_queue.ports.account import StorageAccount
 from legacy_queue.services.artifacts.upload_slots import UploadSlots
 from legacy_queue.services.composition import Services
+from legacy_queue.services.control.fault import SIGNED_URLS
 
 DEVELOPMENT_HEADERS = (("x-legacy-queue-development", "anyone who reaches this server may do everything"),)
 _started = time.monotonic()

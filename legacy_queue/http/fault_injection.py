@@ -11,7 +11,7 @@ from urllib.parse import parse_qs
 from flask import Response
 
 from legacy_queue.domain.errors import InjectedError, ResourceNotFound
-from legacy_queue.domain.fault import Fault, RunKey, Target
+from legacy_queue.domain.ids import RunKey
 from legacy_queue.domain.messages import read_message
 from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.http.endpoint import Call, Endpoint, Reply
@@ -19,6 +19,7 @@ from legacy_queue.http.request_journal import digest
 from legacy_queue.http.request_log import Environ, RequestRecord, record_of
 from legacy_queue.http.schemas import SCHEMAS
 from legacy_queue.ports.queue import QueuedMessage
+from legacy_queue.services.control.fault import Fault, Target
 from legacy_queue.services.control.fault_registry import FaultRegistry
 
 _CODES = {

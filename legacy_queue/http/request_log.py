@@ -16,7 +16,8 @@ from flask import Flask, Response, request
 from werkzeug.wsgi import ClosingIterator
 
 from legacy_queue.domain.errors import AuthenticationFailed, AuthorizationFailed, QueueError
-from legacy_queue.domain.fault import RECEIVE, RunKey
+from legacy_queue.domain.ids import RunKey
+from legacy_queue.domain.messages import RECEIVE
 from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.http.client_connection import TimedBody
 

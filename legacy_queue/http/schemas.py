@@ -9,9 +9,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from legacy_queue.domain.artifact import MAX_UPLOAD_SIZE
-from legacy_queue.domain.explanation import WAIT_SITUATIONS
+from legacy_queue.domain.call_statistics import METHODS
 from legacy_queue.domain.ids import IDENTIFIER
-from legacy_queue.domain.migration_report import METHODS
 from legacy_queue.domain.priority import PRIORITIES
 from legacy_queue.http.schema_properties import (
     DEFAULTED,
@@ -38,6 +37,7 @@ from legacy_queue.http.schema_properties import (
     unique,
 )
 from legacy_queue.services.control.message_injection import KINDS
+from legacy_queue.services.inspection.explanation import WAIT_SITUATIONS
 
 _CLAIM = f"status runId {WORKER} takenUntil credentials"
 _CLAIMED = object_of(f"{_CLAIM} task")

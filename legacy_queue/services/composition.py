@@ -16,6 +16,7 @@ from legacy_queue.services.events.event_feed import EventFeed
 from legacy_queue.services.events.event_publisher import EventPublisher
 from legacy_queue.services.gate import Gate
 from legacy_queue.services.inspection.inspection import Inspection
+from legacy_queue.services.inspection.migration_report import MigrationReport
 from legacy_queue.services.inspection.peeking import Peeking
 from legacy_queue.services.process.background import Background, Ending, PeriodicAct
 from legacy_queue.services.recovery.advance import Advance
@@ -123,6 +124,8 @@ class Services:
             self.event_feed,
         )
 
+        self.migration_report = MigrationReport(self.workers, self.claims, clock)
+
         self.uploads = Uploads(
             storage.artifacts, storage.blobs, changes, clock, settings.secrets, settings.upload_url
         )
@@ -188,5 +191,5 @@ class Services:
             self.gate,
             self.stopping,
             self.pollers.poll_now,
-            self.inspection.clock_moves.append,
+            self.inspection.record_clock_move,
         )

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from legacy_queue.domain.call_statistics import CALLS_KEPT, Calls
 from legacy_queue.domain.times import format_time, parse_time
-from legacy_queue.domain.worker_record import CALLS_KEPT, Calls, RecordPath, WorkerRecord
+from legacy_queue.domain.worker_record import RecordPath, WorkerRecord
 from legacy_queue.ports.table import Condition, Row, Value
 from legacy_queue.stores.rows import ExpiringRows, between, first_of, json_in, json_values, read
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import requests
 
-from legacy_queue.domain.life import life_html
-from legacy_queue.domain.story import requester
 from legacy_queue.domain.times import duration_words
+from legacy_queue.life.picture import life_html
+from legacy_queue.life.words import requester
 from legacy_queue.testing.queue_http import QueueHttp, RequestFailed
 from legacy_queue.testing.server_process import ServerFailed, ServerProcess
 

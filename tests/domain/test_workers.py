@@ -2,8 +2,9 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
+from legacy_queue.domain.call_statistics import CallKind, Calls
 from legacy_queue.domain.times import format_time
-from legacy_queue.domain.worker_record import CallKind, Calls, RecordPath, WorkerRecord, with_polls
+from legacy_queue.domain.worker_record import RecordPath, WorkerRecord, with_polls
 from tests.domain.tasks import DAY, HOUR, NOW, SECOND
 
 PROVISIONER: RecordPath = ("provisioner",)

@@ -14,12 +14,12 @@ import pytest
 from legacy_queue.adapters.clock import MovableClock, SystemWaiter
 from legacy_queue.domain import errors
 from legacy_queue.domain.events import Event
-from legacy_queue.domain.fault import Target
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.messages import read_message
 from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.domain.times import epoch_milliseconds, format_time
 from legacy_queue.services.composition import Services
+from legacy_queue.services.control.fault import Target
 from legacy_queue.services.control.fault_registry import FaultRegistry
 from legacy_queue.services.control.message_injection import MessageInjection
 from legacy_queue.services.tasks.claims import ClaimProof

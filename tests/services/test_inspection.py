@@ -4,9 +4,9 @@ from datetime import timedelta
 
 import pytest
 
+from legacy_queue.domain.call_statistics import CLAIM_WORK
 from legacy_queue.domain.errors import InputError
 from legacy_queue.domain.ids import slugid
-from legacy_queue.domain.migration_report import CLAIM_WORK
 from legacy_queue.domain.task import Worker
 from legacy_queue.domain.times import format_time
 from legacy_queue.domain.worker_record import worker_path

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from legacy_queue.domain import errors
-from legacy_queue.domain.migration_report import CLAIM_TASK, CLAIM_WORK, POLL_TASK_URLS
+from legacy_queue.domain.call_statistics import CLAIM_TASK, CLAIM_WORK, POLL_TASK_URLS
 from legacy_queue.domain.task import Worker
 from legacy_queue.domain.times import format_time
 from legacy_queue.domain.worker_record import ACTIVE_EVERY, RecordPath, WorkerRecord, worker_path
@@ -182,7 +182,7 @@ def test_a_claim_of_a_quarantined_worker_is_a_conflict_and_its_run_is_offered_ag
 
 def reported(services: Services) -> dict[tuple[str, ...], int]:
     """How often each call is reported for the last day: the method, the caller, and what was missing."""
-    (pool,) = services.workers.report_calls(DAY)["workerTypes"]
+    (pool,) = services.migration_report.report(DAY)["workerTypes"]
     assert (pool["provisionerId"], pool["workerType"]) == POOL
     return {(call["method"], call["caller"], *call["missing"]): call["count"] for call in pool["calls"]}
 

@@ -1,6 +1,7 @@
 from dataclasses import replace
 
-from legacy_queue.domain.worker_record import Calls, RecordPath, WorkerRecord
+from legacy_queue.domain.call_statistics import Calls
+from legacy_queue.domain.worker_record import RecordPath, WorkerRecord
 from legacy_queue.stores import Storage, StoredWorkerRecord, WorkerStore
 from tests.domain.tasks import DAY, HOUR, NOW
 from tests.memory_server import MemoryTable

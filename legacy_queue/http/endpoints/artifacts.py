@@ -14,6 +14,7 @@ from werkzeug.exceptions import RequestedRangeNotSatisfiable
 
 from legacy_queue.domain.artifact import (
     NEVER_INLINE,
+    UPLOAD,
     Artifact,
     BlobArtifact,
     ErrorArtifact,
@@ -22,7 +23,6 @@ from legacy_queue.domain.artifact import (
     ReferenceArtifact,
 )
 from legacy_queue.domain.errors import InputError, LengthRequired, ResourceNotFound
-from legacy_queue.domain.fault import UPLOAD
 from legacy_queue.domain.scopes import AllOf, AnyOf, ForEach
 from legacy_queue.http.endpoint import Call, Endpoint, Reply, endpoint
 from legacy_queue.http.fault_injection import FaultInjection

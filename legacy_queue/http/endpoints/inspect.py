@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from legacy_queue.domain.explanation import Wait
 from legacy_queue.domain.ids import TASK_QUEUE_ID
 from legacy_queue.domain.messages import Peeked, PeekedMessage
 from legacy_queue.domain.task import Task
@@ -17,6 +16,7 @@ from legacy_queue.http.endpoint import Call, Reply, endpoint
 from legacy_queue.http.paging import PAGED, page_answer
 from legacy_queue.http.request_journal import Journal
 from legacy_queue.ports import Clock
+from legacy_queue.services.inspection.explanation import Wait
 from legacy_queue.services.inspection.inspection import InspectedPool, Inspection
 from legacy_queue.services.inspection.peeking import Peeking
 from legacy_queue.services.tasks.listing import Listing, Wanted

@@ -6,13 +6,11 @@ It names clients and workers, so it needs a scope of its own: ``queue:migration`
 from contextlib import suppress
 from datetime import timedelta
 
+from legacy_queue.domain.call_statistics import CALLS_KEPT
 from legacy_queue.domain.errors import InvalidRequestArguments
-from legacy_queue.domain.migration_report import HOUR
 from legacy_queue.domain.times import parse_duration
-from legacy_queue.domain.worker_record import CALLS_KEPT
 from legacy_queue.http.endpoint import Call, Reply, endpoint
-from legacy_queue.services.tasks.claims import Claims
-from legacy_queue.services.workers.workers import Workers
+from legacy_queue.services.inspection.migration_report import HOUR, MigrationReport
 
 
 @endpoint(
@@ -23,18 +21,15 @@ from legacy_queue.services.workers.workers import Workers
     query=("provisionerId", "since", "workerType"),
     output="migration-response",
 )
-def migration(call: Call[tuple[Workers, Claims]]) -> Reply:
+def migration(call: Call[MigrationReport]) -> Reply:
     """For each pool, the callers of pollTaskUrls, claimTask and claimWork in the last ``since``
     (``24h``), and which steps of the migration their calls prevent. A call counts if its scopes allow it,
     whatever its answer. A caller is listed with all its calls since ``first``. ``reads`` are the reads that
     only ``anonymous-scopes`` allow to their callers.
     """
-    workers, claims = call.authorize()
+    migration_report = call.authorize()
     window = _window(call.query.get("since", "24h"))
-    report = workers.report_calls(window, call.query.get("provisionerId"), call.query.get("workerType"))
-    for pool in report["workerTypes"]:
-        pool["policy"] = claims.policy(pool["provisionerId"], pool["workerType"])
-    return report
+    return migration_report.report(window, call.query.get("provisionerId"), call.query.get("workerType"))
 
 
 def _window(text: str) -> timedelta:

@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 
-from legacy_queue.domain.explanation import never_polled
 from legacy_queue.domain.times import duration_words
 from legacy_queue.http.request_journal import SIZE, Journal
+from legacy_queue.services.inspection.explanation import never_polled
 from legacy_queue.services.inspection.inspection import Pool
 
 _SOON = timedelta(minutes=1)  # after which a worker should have asked for a new task's type

@@ -19,12 +19,9 @@ from markupsafe import Markup
 from legacy_queue.domain.artifact import Artifact
 from legacy_queue.domain.errors import ResourceNotFound
 from legacy_queue.domain.events import EXCHANGES
-from legacy_queue.domain.group_picture import group_svg
 from legacy_queue.domain.ids import TASK_ID
 from legacy_queue.domain.json_bytes import to_json
-from legacy_queue.domain.life import LEGEND, life_svg
 from legacy_queue.domain.priority import PRIORITIES
-from legacy_queue.domain.story import moment_words, request_words, shortened
 from legacy_queue.domain.task import Task
 from legacy_queue.domain.times import duration_words, format_time
 from legacy_queue.http.bodies import indented
@@ -35,20 +32,22 @@ from legacy_queue.http.endpoints.inspect import SCOPE, SEARCHED, caller_wire, ex
 from legacy_queue.http.endpoints.migration import migration
 from legacy_queue.http.page.actions import Actions
 from legacy_queue.http.page.attention import attention
+from legacy_queue.http.page.group_picture import group_svg
 from legacy_queue.http.page.sign_in import SignIn
 from legacy_queue.http.paging import place_in, token_of
 from legacy_queue.http.request_journal import SELECTORS, Journal
+from legacy_queue.life.picture import LEGEND, life_svg
+from legacy_queue.life.words import moment_words, request_words, shortened
 from legacy_queue.ports import Clock
 from legacy_queue.ports.account import StorageAccount
 from legacy_queue.services.artifacts.artifacts import Artifacts
 from legacy_queue.services.events.event_publisher import EventPublisher
 from legacy_queue.services.inspection.inspection import Inspection, Pool
-from legacy_queue.services.tasks.claims import Claims
+from legacy_queue.services.inspection.migration_report import MigrationReport
 from legacy_queue.services.tasks.groups import Groups
 from legacy_queue.services.tasks.listing import Listing, Wanted
 from legacy_queue.services.tasks.task_queues import TaskQueues
 from legacy_queue.services.tasks.tasks import Tasks
-from legacy_queue.services.workers.workers import Workers
 
 _ORDERS: Mapping[str, Callable[[Pool], Any]] = {
     "name": lambda pool: pool.task_queue_id,
@@ -313,7 +312,7 @@ class Pages:
         found = call.authorize().requests(_REQUESTS, None, chosen)
         return {"requests": found[::-1], "words": request_words}
 
-    def migration_page(self, call: Call[tuple[Workers, Claims]]) -> Values:
+    def migration_page(self, call: Call[MigrationReport]) -> Values:
         """Which protocol each caller speaks, for who may call getMigration too."""
         return {"report": migration.handler(call.of(migration, call.authorize()))}
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 
 from legacy_queue.domain.errors import ServiceUnavailable
-from legacy_queue.domain.fault import RunKey
+from legacy_queue.domain.ids import RunKey
 from legacy_queue.stores.blobs import BLOCK
 
 _RETRY_AFTER = timedelta(seconds=5)

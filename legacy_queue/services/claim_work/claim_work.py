@@ -8,8 +8,8 @@ from typing import Any
 
 import structlog
 
+from legacy_queue.domain.call_statistics import CLAIM_WORK, TODAYS_CLAIM_WORK
 from legacy_queue.domain.errors import ServiceUnavailable
-from legacy_queue.domain.migration_report import CLAIM_WORK, TODAYS_CLAIM_WORK
 from legacy_queue.domain.task import Worker
 from legacy_queue.domain.worker_record import RecordPath, worker_path
 from legacy_queue.ports import Clock

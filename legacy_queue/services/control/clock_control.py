@@ -7,8 +7,7 @@ from datetime import datetime, timedelta
 from threading import Event
 
 from legacy_queue.domain.errors import InputError, RequestConflict, ServiceUnavailable
-from legacy_queue.domain.story import Moment
-from legacy_queue.domain.times import duration_words, format_time
+from legacy_queue.domain.times import duration_words
 from legacy_queue.ports import AdjustableClock, Clock
 from legacy_queue.services.gate import Gate
 from legacy_queue.services.recovery.periodic_jobs import PeriodicJobs
@@ -43,9 +42,11 @@ class ClockControl:
         gate: Gate,
         stopping: Event,
         poll_now: Callable[[], None],
-        record_move: Callable[[Moment], None],
+        record_move: Callable[[datetime, str, datetime, bool], None],
     ) -> None:
-        """``poll_now`` polls at once for the requests that wait for work."""
+        """``poll_now`` polls at once for the requests that wait for work. ``record_move`` is called with the
+        time before a move, the words for it, the time after it, and whether the clock stands still then.
+        """
         self._clock = clock
         self._movable = clock if isinstance(clock, AdjustableClock) else None
         self._timers = timers
@@ -112,8 +113,7 @@ class ClockControl:
 
     def _record(self, begin: datetime, what: str) -> None:
         state = self.state()
-        facts = {"movedTo": format_time(state.now), "frozen": state.is_frozen}
-        self._record_move(Moment(format_time(begin), what, "clock", facts))
+        self._record_move(begin, what, state.now, state.is_frozen)
 
     def _pass_time(self, clock: AdjustableClock, target: datetime) -> None:
         self._resolver.handle_all()  # effects that calls have deferred

@@ -7,7 +7,7 @@ from threading import Lock
 from typing import Any
 
 from legacy_queue.domain.errors import InputError, ResourceNotFound
-from legacy_queue.domain.fault import Fault, Target, fault_of
+from legacy_queue.services.control.fault import Fault, Target, fault_of
 
 _MAX_FAULTS = 1000
 _SEEDS = 2**31

@@ -9,16 +9,16 @@ from datetime import datetime
 from typing import Any
 
 from legacy_queue.domain.errors import ResourceNotFound
-from legacy_queue.domain.explanation import Facts, Wait, explain
 from legacy_queue.domain.messages import Peeked
 from legacy_queue.domain.priority import PRIORITIES
-from legacy_queue.domain.story import Moment, story
 from legacy_queue.domain.task import Run, Task
 from legacy_queue.domain.times import format_time
 from legacy_queue.domain.worker_record import RecordPath, WorkerRecord
 from legacy_queue.ports import Clock
 from legacy_queue.services.events.event_feed import EventFeed
+from legacy_queue.services.inspection.explanation import Facts, Wait, explain
 from legacy_queue.services.inspection.peeking import Peeking
+from legacy_queue.services.inspection.story import Moment, story
 from legacy_queue.services.pages import Page, read_page
 from legacy_queue.services.tasks.claims import Claims
 from legacy_queue.services.tasks.dependencies import Dependencies
@@ -88,6 +88,11 @@ class Inspection:
         self._clock = clock
         self._event_feed = event_feed
         self.clock_moves: deque[Moment] = deque(maxlen=_MAX_CLOCK_MOVES)
+
+    def record_clock_move(self, begin: datetime, what: str, moved_to: datetime, is_frozen: bool) -> None:
+        """Keep one of the last moves of the clock, for the stories of the tasks that lived then."""
+        facts = {"movedTo": format_time(moved_to), "frozen": is_frozen}
+        self.clock_moves.append(Moment(format_time(begin), what, "clock", facts))
 
     def story(self, task: Task, requests: Iterable[Mapping[str, Any]] | None) -> list[Moment]:
         """What happened to the task. ``requests`` are those of it in the journal, if there is one."""

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from datetime import timedelta
 
-from legacy_queue.domain.fault import RunKey
+from legacy_queue.domain.ids import RunKey
 from legacy_queue.domain.messages import Peeked, PeekedMessage, read_message
 from legacy_queue.domain.priority import WorkQueue, work_queues
 from legacy_queue.ports import Clock

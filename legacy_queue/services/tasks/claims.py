@@ -37,6 +37,7 @@ import structlog
 
 from legacy_queue.domain import transitions
 from legacy_queue.domain.authentication import create_temporary_credentials
+from legacy_queue.domain.call_statistics import CLAIM_TASK
 from legacy_queue.domain.errors import (
     AuthorizationFailed,
     InputError,
@@ -45,7 +46,6 @@ from legacy_queue.domain.errors import (
 )
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.messages import MessageLease, read_message, signature_is_valid
-from legacy_queue.domain.migration_report import CLAIM_TASK
 from legacy_queue.domain.outcome import Outcome
 from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.domain.task import Task, Worker

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
-from legacy_queue.domain.migration_report import POLL_TASK_URLS, caller_name
+from legacy_queue.domain.call_statistics import POLL_TASK_URLS, caller_name
 from legacy_queue.domain.priority import work_queues
 from legacy_queue.domain.times import format_time
 from legacy_queue.ports import Clock

@@ -13,17 +13,13 @@ from typing import Any
 
 import structlog
 
+from legacy_queue.domain.call_statistics import CALLS_KEPT, POLL, READERS, CallKind, Calls, caller_name
 from legacy_queue.domain.errors import ResourceNotFound, ServiceUnavailable
-from legacy_queue.domain.migration_report import HOUR, POLL, caller_name, report
+from legacy_queue.domain.ids import RunKey
 from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.domain.times import given, parse_time
 from legacy_queue.domain.worker_record import (
     ACTION_CONTEXTS,
-    CALLS_KEPT,
-    READERS,
-    CallKind,
-    Calls,
-    Claimed,
     RecordPath,
     WorkerRecord,
     parents,
@@ -63,13 +59,13 @@ class Workers:
         self._known = SharedLruCache(_MAX_KNOWN)
 
     @contextmanager
-    def call(self, worker: RecordPath, kind: CallKind, client_id: str = "") -> Iterator[list[Claimed]]:
+    def call(self, worker: RecordPath, kind: CallKind, client_id: str = "") -> Iterator[list[RunKey]]:
         """A context for a call of the worker: a list for the runs that it claims.
 
         At its end they and the call are noted, also if it fails. ``client_id`` is that of a client that may
         have polled for the worker.
         """
-        claims: list[Claimed] = []
+        claims: list[RunKey] = []
         self.record_activity(worker)
         try:
             yield claims
@@ -154,26 +150,23 @@ class Workers:
         record = stored.record if stored else None
         return record.quarantine_until if record and record.is_quarantined(self._clock.now()) else None
 
-    def report_calls(
-        self, window: timedelta, provisioner_id: str | None = None, worker_type: str | None = None
-    ) -> dict[str, Any]:
-        """The calls in the time up to now, see ``migration_report.report``; None is any provisionerId or
-        workerType. Raises ServiceUnavailable.
-        """
-        self.note_counted()
-        self.flush()
-        until = self._clock.now()
-        since = until - window
-        return report(self._store.callers_since(since - HOUR, provisioner_id, worker_type), since, until)
-
     def callers(self) -> Sequence[WorkerRecord]:
         """The workers and clients whose calls for work are on record, of all pools: see
         ``with_polls``.
         """
+        callers = self.callers_since(self._clock.now() - CALLS_KEPT)
+        return with_polls([record for record in callers if record.path[:2] != READERS])
+
+    def callers_since(
+        self, time: datetime, provisioner_id: str | None = None, worker_type: str | None = None
+    ) -> Sequence[WorkerRecord]:
+        """The workers and clients whose last call was not before that time, of any pool where a name is None.
+
+        Raises ServiceUnavailable.
+        """
         self.note_counted()
         self.flush()
-        callers = self._store.callers_since(self._clock.now() - CALLS_KEPT, None, None)
-        return with_polls([record for record in callers if record.path[:2] != READERS])
+        return self._store.callers_since(time, provisioner_id, worker_type)
 
     def quarantine(
         self, worker: RecordPath, until: datetime, client_id: str = "", info: str = ""

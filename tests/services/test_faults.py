@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from legacy_queue.domain.errors import InputError
-from legacy_queue.domain.fault import SIGNED_URLS, Fault, Target, fault_of
+from legacy_queue.services.control.fault import SIGNED_URLS, Fault, Target, fault_of
 
 TARGETS = (
     Target("createTask", True, False),

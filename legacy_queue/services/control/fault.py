@@ -7,18 +7,16 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal
 
+from legacy_queue.domain.artifact import UPLOAD
 from legacy_queue.domain.errors import InputError
+from legacy_queue.domain.messages import DELETE, RECEIVE
 from legacy_queue.domain.times import given, parse_duration
 
-RECEIVE = "azure.receive"
-DELETE = "azure.delete"
-UPLOAD = "upload"
 MAX_DELAY = timedelta(minutes=10)
 EXPIRED = "expired"
 # less than the drift for which a signed URL is valid before it is signed
 EXPIRED_URL_AGE = timedelta(minutes=7)
 
-RunKey = tuple[str, int]  # taskId and runId
 Effect = Literal["status", "drop", "sas", "double", "lose", "stale"]
 
 _EFFECTS: tuple[Effect, ...] = ("status", "drop", "sas", "double", "lose", "stale")

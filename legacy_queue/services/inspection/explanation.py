@@ -12,11 +12,12 @@ from difflib import get_close_matches
 from functools import lru_cache
 from typing import Literal
 
+from legacy_queue.domain.call_statistics import CALLS_KEPT
 from legacy_queue.domain.messages import Peeked, PeekedMessage, lacks_messages
 from legacy_queue.domain.task import Run, Task
 from legacy_queue.domain.timer import FIRST_LOOK, next_look
 from legacy_queue.domain.times import duration_words, format_time
-from legacy_queue.domain.worker_record import CALLS_KEPT, RecordPath, WorkerRecord
+from legacy_queue.domain.worker_record import RecordPath, WorkerRecord
 
 _UNRESOLVED = ("unscheduled", "pending", "running")
 _MAX_NAMES = 5  # in a sentence

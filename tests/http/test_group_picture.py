@@ -6,7 +6,7 @@ from typing import Any
 
 from lxml import etree
 
-from legacy_queue.domain.group_picture import group_svg
+from legacy_queue.http.page.group_picture import group_svg
 
 
 def task(task_id: str, *dependencies: str, name: str = "", state: str = "pending") -> dict[str, Any]:

@@ -5,17 +5,18 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from legacy_queue.domain.migration_report import (
+from legacy_queue.domain.call_statistics import (
     CLAIM_TASK,
     CLAIM_WORK,
     POLL,
     POLL_TASK_URLS,
     TODAYS_CLAIM_WORK,
+    Calls,
     caller_name,
-    report,
 )
 from legacy_queue.domain.times import format_time
-from legacy_queue.domain.worker_record import Calls, WorkerRecord
+from legacy_queue.domain.worker_record import WorkerRecord
+from legacy_queue.services.inspection.migration_report import protocols_in_use
 from tests.domain.tasks import HOUR, NOW, SECOND
 
 ALL = ("messageId", "receipt", "signature")
@@ -36,7 +37,7 @@ def recorded(use: Use, ago: timedelta = timedelta(0), first_ago: timedelta | Non
 def report_of(*uses: Use) -> Any:
     """The report on a pool with one call of each use, a second after each other, the last at NOW."""
     records = [recorded(one, before * SECOND) for before, one in enumerate(reversed(uses))]
-    (worker_type,) = report(records, NOW - HOUR, NOW)["workerTypes"]
+    (worker_type,) = protocols_in_use(records, NOW - HOUR, NOW)["workerTypes"]
     return worker_type
 
 
@@ -49,7 +50,7 @@ def test_a_caller_is_named_by_its_client_id_without_the_task() -> None:
 
 def test_a_caller_is_listed_with_all_its_calls_if_the_last_was_in_the_requested_time() -> None:
     before, at = use(CLAIM_TASK, "before"), use(CLAIM_TASK, "at")
-    found = report([recorded(before, HOUR + SECOND), recorded(at, HOUR, 9 * HOUR)], NOW - HOUR, NOW)
+    found = protocols_in_use([recorded(before, HOUR + SECOND), recorded(at, HOUR, 9 * HOUR)], NOW - HOUR, NOW)
     assert (found["since"], found["until"]) == ("2030-01-02T02:04:05.678Z", AT)
     ((call,),) = (pool["calls"] for pool in found["workerTypes"])
     assert call == {
@@ -63,10 +64,10 @@ def test_a_caller_is_listed_with_all_its_calls_if_the_last_was_in_the_requested_
 
 
 def test_the_record_begins_with_the_first_call_and_not_before_the_window() -> None:
-    assert report([], NOW - 5 * HOUR, NOW).get("recordedSince") is None
+    assert protocols_in_use([], NOW - 5 * HOUR, NOW).get("recordedSince") is None
     for hours_ago, begun in (((2, 1, 3), 3), ((6,), 5)):
         rows = [recorded(use(CLAIM_TASK), first_ago=hours * HOUR) for hours in hours_ago]
-        assert report(rows, NOW - 5 * HOUR, NOW)["recordedSince"] == format_time(NOW - begun * HOUR)
+        assert protocols_in_use(rows, NOW - 5 * HOUR, NOW)["recordedSince"] == format_time(NOW - begun * HOUR)
 
 
 def test_a_worker_type_is_ready_if_its_workers_call_only_claim_work() -> None:

@@ -10,10 +10,10 @@ from lxml import etree
 
 from legacy_queue.domain import transitions
 from legacy_queue.domain.ids import MAX_RUNS
-from legacy_queue.domain.life import life_html, life_svg
-from legacy_queue.domain.story import Moment, story
 from legacy_queue.domain.task import Task
 from legacy_queue.domain.times import format_time
+from legacy_queue.life.picture import life_html, life_svg
+from legacy_queue.services.inspection.story import Moment, story
 from tests.domain.tasks import (
     ALICE,
     CLAIM_TIMEOUT,

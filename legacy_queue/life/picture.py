@@ -10,8 +10,8 @@ from itertools import accumulate, pairwise, zip_longest
 from math import inf, log10
 from typing import Any, NamedTuple
 
-from legacy_queue.domain.story import moment_words, shortened
 from legacy_queue.domain.times import duration_words, parse_time
+from legacy_queue.life.words import moment_words, shortened
 
 _WIDTH = 400
 _CHARACTER = 7.25  # the width of monospace text of 12 px

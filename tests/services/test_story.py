@@ -4,15 +4,13 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-import pytest
-
 from legacy_queue.domain import transitions
-from legacy_queue.domain.explanation import Facts, explain
 from legacy_queue.domain.messages import Peeked, PeekedMessage
-from legacy_queue.domain.story import Moment, request_words, shortened, story
 from legacy_queue.domain.task import Task
 from legacy_queue.domain.times import format_time
 from legacy_queue.domain.worker_record import WorkerRecord
+from legacy_queue.services.inspection.explanation import Facts, explain
+from legacy_queue.services.inspection.story import Moment, story
 from tests.domain.tasks import (
     CLAIM_TIMEOUT,
     HOUR,
@@ -52,21 +50,6 @@ def test_a_story_has_the_runs_and_the_changes_of_priority() -> None:
 def request(**fields: Any) -> dict[str, Any]:
     fields = {"time": format_time(NOW), "status": 200, "endpoint": "claimTask", **fields}
     return {"begun": fields["time"], **fields}
-
-
-@pytest.mark.parametrize(
-    ("fields", "words"),
-    [
-        ({"runId": 0, "workerGroup": "g", "workerId": "w"}, "claimTask of run 0 by g/w: 200"),
-        ({"clientId": f"task-client/{TASK_ID}/0/on/g/w/until/1"}, "claimTask by g/w: 200"),
-        ({"status": 409, "code": "RequestConflict", "reason": "no"}, "claimTask: 409 RequestConflict, no"),
-        ({"status": 0, "fault": "12345678"}, "claimTask: no answer (fault 12345678)"),
-        ({"status": 503, "reason": "away (fault 12345678)", "fault": "12345678"}, None),
-        ({"endpoint": None, "method": "GET", "path": "/nowhere"}, "GET /nowhere: 200"),
-    ],
-)
-def test_a_request_is_said_in_one_line(fields: dict[str, Any], words: str | None) -> None:
-    assert request_words(request(**fields)) == (words or "claimTask: 503, away (fault 12345678)")
 
 
 def test_a_request_is_where_it_began_before_what_it_has_changed() -> None:
@@ -249,11 +232,3 @@ def test_a_task_that_was_created_by_a_clock_ahead_is_defined_before_it_is_pendin
     first, second = story(with_last_run(pending(), scheduled=NOW - MINUTE))
     assert first.what.startswith("defined")
     assert first.time == second.time == format_time(NOW - MINUTE)
-
-
-def test_a_long_story_is_shortened_in_its_middle() -> None:
-    moments = [Moment(format_time(NOW + number * SECOND), f"m{number}").to_wire() for number in range(200)]
-    short = shortened(moments)
-    assert (short[:20], short[21:]) == (moments[:20], moments[70:])
-    assert (short[20]["kind"], short[20]["what"]) == ("gap", "50 moments are not shown")
-    assert shortened(moments[:151]) == moments[:151]

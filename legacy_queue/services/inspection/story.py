@@ -6,16 +6,13 @@ from datetime import datetime, timedelta
 from itertools import groupby, zip_longest
 from operator import attrgetter, itemgetter
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from legacy_queue.domain.fault import DELETE, RECEIVE
+from legacy_queue.domain.messages import DELETE, RECEIVE
+from legacy_queue.domain.task import Run, Task
 from legacy_queue.domain.times import format_time, parse_time
+from legacy_queue.life.words import request_words
 
-if TYPE_CHECKING:  # the test kit imports this module, and nothing that it does not need
-    from legacy_queue.domain.task import Run, Task
-
-_OF_A_CLAIM = re.compile(r"task-client/.*/on/(.*)/until/\d+")  # the client of temporary credentials
-_FIRST, _LAST = 20, 130  # moments of a long story that are shown
 # the calls that make a change of a task
 _DEFINE = ("createTask", "defineTask")
 _MAKE_PENDING = {"scheduled": ("createTask", "scheduleTask"), "rerun": ("rerunTask",)}  # by its reason
@@ -45,7 +42,7 @@ class Moment(NamedTuple):
 
 
 def story(
-    task: "Task",
+    task: Task,
     requests: Iterable[Mapping[str, Any]] = (),
     events: Iterable[Moment] = (),
     clock_moves: Sequence[Moment] = (),
@@ -72,26 +69,6 @@ def story(
         for group in [list(group) for _, group in same]
         for last in group[-1:]
     ]
-
-
-def shortened(story: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
-    """The first and the last moments of a long story, and in place of the others how many these are."""
-    others = story[_FIRST:-_LAST]
-    if len(others) < 2:
-        return story
-    gap = {"time": others[0]["time"], "what": f"{len(others)} moments are not shown", "kind": "gap"}
-    return [*story[:_FIRST], gap, *story[-_LAST:]]
-
-
-def moment_words(moment: Mapping[str, Any]) -> str:
-    """A moment of inspectTask's story, with what it shows of the message and of the claim."""
-    words: str = moment["what"]
-    if "endpoint" in moment and "takenUntil" in moment:
-        words += f", taken until {moment['takenUntil']}"
-    if "message" in moment:
-        until = f" until {moment['hiddenUntil']}" if "hiddenUntil" in moment else ""
-        words += f"; its message is {moment['message']}{until}"
-    return words
 
 
 def _in_order(moments: Sequence[Moment]) -> Sequence[Moment]:
@@ -128,7 +105,7 @@ def _has_made(request: Moment, change: Moment) -> bool:
     return called.get("endpoint") in change.causes and called["status"] < 400 and is_of_run
 
 
-def _moment_of(request: Mapping[str, Any], task: "Task") -> Moment:
+def _moment_of(request: Mapping[str, Any], task: Task) -> Moment:
     """A request, which may be about other tasks too. A message of an earlier run means nothing any more."""
     time = parse_time(request["time"])
     run_id = max((run.run_id for run in task.runs if run.scheduled <= time), default=0)
@@ -155,7 +132,7 @@ def _moment_of(request: Mapping[str, Any], task: "Task") -> Moment:
     return Moment(at, request_words(request), kind, facts)
 
 
-def _moments(task: "Task", *, sees_polls: bool) -> Iterator[Moment]:
+def _moments(task: Task, *, sees_polls: bool) -> Iterator[Moment]:
     visible = {"message": "visible"} if sees_polls else {}
     wire = task.definition.wire
     pool = f"{wire['provisionerId']}/{wire['workerType']}"
@@ -173,7 +150,7 @@ def _moments(task: "Task", *, sees_polls: bool) -> Iterator[Moment]:
         yield from _moments_of(run, visible, is_retried=after is not None and after.is_retry)
 
 
-def _moments_of(run: "Run", visible: Mapping[str, str], *, is_retried: bool) -> Iterator[Moment]:
+def _moments_of(run: Run, visible: Mapping[str, str], *, is_retried: bool) -> Iterator[Moment]:
     def moment(time: datetime, what: str, state: str, causes: Sequence[str], **facts: Any) -> Moment:
         facts = {"runId": run.run_id, "state": state, **facts}
         return Moment(format_time(time), what, facts=facts, causes=causes)
@@ -193,26 +170,3 @@ def _moments_of(run: "Run", visible: Mapping[str, str], *, is_retried: bool) -> 
         # a message that no claim holds is not deleted with its task: a poll finds it, or it expires
         gone = {"message": "gone"} if run.started and not is_retried else {}
         yield moment(run.resolved, run.summary, run.state, _RESOLVE, **gone)
-
-
-def request_words(request: Mapping[str, Any]) -> str:
-    """``claimTask of run 0 by <workerGroup>/<workerId>: 409 RequestConflict, <reason>``, of an entry of the
-    journal.
-    """
-    run = f" of run {request['runId']}" if "runId" in request else ""
-    by = requester(request)
-    reason = request.get("reason", "")
-    # the reason of a fault's answer names the fault
-    fault = f" (fault {request['fault']})" if request.get("fault", "") not in reason else ""
-    words = [str(request["status"] or "no answer"), request.get("code")]
-    answer = " ".join(filter(None, words)) + (f", {reason}" if reason else "") + fault
-    return f"{request.get('endpoint') or request['method'] + ' ' + request['path']}{run}" + (
-        f" by {by}: {answer}" if by else f": {answer}"
-    )
-
-
-def requester(request: Mapping[str, Any]) -> str:
-    """The sender of a request: ``<workerGroup>/<workerId>`` if it has one, else the clientId or ""."""
-    if "workerId" in request:
-        return f"{request.get('workerGroup')}/{request['workerId']}"
-    return _OF_A_CLAIM.sub(r"\1", request.get("clientId", ""))

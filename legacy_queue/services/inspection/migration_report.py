@@ -4,31 +4,35 @@ Beside them, the reads that only the anonymous role allows. A caller is ``worker
 clientId for pollTaskUrls, polls and reads. Source: docs/explanation/protocols.md.
 """
 
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import reduce
 from typing import Any, NamedTuple
 
+from legacy_queue.domain.call_statistics import (
+    CLAIM_TASK,
+    CLAIM_WORK,
+    METHODS,
+    POLL,
+    POLL_TASK_URLS,
+    READERS,
+    TODAYS_CLAIM_WORK,
+    Calls,
+)
 from legacy_queue.domain.times import format_time
-from legacy_queue.domain.worker_record import READERS, Calls, RecordPath, WorkerRecord
+from legacy_queue.domain.worker_record import RecordPath, WorkerRecord
+from legacy_queue.ports import Clock
+from legacy_queue.services.tasks.claims import Claims
+from legacy_queue.services.workers.workers import Workers
 
-POLL_TASK_URLS = "pollTaskUrls"
-POLL = "poll"  # by a signed URL of this server
-CLAIM_TASK = "claimTask"
-CLAIM_WORK = "claimWork"
 _OLD = POLL_TASK_URLS, POLL, CLAIM_TASK
-TODAYS_CLAIM_WORK = "claimWork by taskQueueId"  # by clients since 2020
 _NEW = CLAIM_WORK, TODAYS_CLAIM_WORK
-METHODS = (*_OLD, *_NEW)
 HOUR = timedelta(hours=1)
-_MAX_CALLER = 255  # characters
 _MAX_NAMES = 3  # in a sentence
-_TASK_CLIENT = re.compile(r"task-client/[^/]+/[^/]+/on/([^/]+/[^/]+)/until/\d+")
 
 
-class Use(NamedTuple):
+class CallsOfCaller(NamedTuple):
     """The calls of a caller in one way; ``missing`` are the fields that a claimTask leaves out."""
 
     method: str
@@ -37,12 +41,30 @@ class Use(NamedTuple):
     calls: Calls
 
 
-def caller_name(caller: str) -> str:
-    """The caller, cut. A clientId of a claim loses its task, so that a worker always has the same name."""
-    return _TASK_CLIENT.sub(r"task-client/*/on/\1", caller)[:_MAX_CALLER]
+class MigrationReport:
+    """The answer of ``GET /migration``."""
+
+    def __init__(self, workers: Workers, claims: Claims, clock: Clock) -> None:
+        self._workers = workers
+        self._claims = claims
+        self._clock = clock
+
+    def report(
+        self, window: timedelta, provisioner_id: str | None = None, worker_type: str | None = None
+    ) -> dict[str, Any]:
+        """The calls in the time up to now, see ``protocols_in_use``, and the policy of each pool; None is any
+        provisionerId or workerType. Raises ServiceUnavailable.
+        """
+        until = self._clock.now()
+        since = until - window
+        callers = self._workers.callers_since(since - HOUR, provisioner_id, worker_type)
+        found = protocols_in_use(callers, since, until)
+        for pool in found["workerTypes"]:
+            pool["policy"] = self._claims.policy(pool["provisionerId"], pool["workerType"])
+        return found
 
 
-def report(records: Iterable[WorkerRecord], since: datetime, until: datetime) -> dict[str, Any]:
+def protocols_in_use(records: Iterable[WorkerRecord], since: datetime, until: datetime) -> dict[str, Any]:
     """The callers since then, by pool, and the moves that their calls prevent: the body of
     ``GET /migration`` without the policies.
 
@@ -52,11 +74,11 @@ def report(records: Iterable[WorkerRecord], since: datetime, until: datetime) ->
     are none.
     """
     begins = []
-    pools: dict[RecordPath, list[Use]] = defaultdict(list)
-    reads: list[Use] = []
+    pools: dict[RecordPath, list[CallsOfCaller]] = defaultdict(list)
+    reads: list[CallsOfCaller] = []
     for record in records:
         for (method, missing), calls in record.calls.items():
-            use = Use(method, missing, "/".join(record.path[2:]), calls)
+            use = CallsOfCaller(method, missing, "/".join(record.path[2:]), calls)
             if record.path[:2] != READERS:
                 begins.append(max(since, calls.first))
             if calls.last >= since:
@@ -69,7 +91,7 @@ def report(records: Iterable[WorkerRecord], since: datetime, until: datetime) ->
     }
 
 
-def _worker_type(pool: RecordPath, uses: Sequence[Use]) -> dict[str, Any]:
+def _worker_type(pool: RecordPath, uses: Sequence[CallsOfCaller]) -> dict[str, Any]:
     """The calls for the pool, the last call first, and the moves that they prevent."""
     last_first = sorted(uses, key=lambda use: (use.calls.last, use.caller), reverse=True)
     of = {method: [use for use in last_first if use.method == method] for method in METHODS}
@@ -82,7 +104,7 @@ def _worker_type(pool: RecordPath, uses: Sequence[Use]) -> dict[str, Any]:
     }
 
 
-def _wire(use: Use) -> dict[str, Any]:
+def _wire(use: CallsOfCaller) -> dict[str, Any]:
     return {
         "method": use.method,
         "missing": list(use.missing),
@@ -93,9 +115,9 @@ def _wire(use: Use) -> dict[str, Any]:
     }
 
 
-def _required(claims: Sequence[Use]) -> dict[str, Any]:
+def _required(claims: Sequence[CallsOfCaller]) -> dict[str, Any]:
     """Whether the policy can be ``required``, which refuses every claim with a missing field."""
-    refused: dict[tuple[str, ...], list[Use]] = defaultdict(list)
+    refused: dict[tuple[str, ...], list[CallsOfCaller]] = defaultdict(list)
     for use in claims:
         if use.missing:
             refused[use.missing].append(use)
@@ -109,7 +131,7 @@ def _required(claims: Sequence[Use]) -> dict[str, Any]:
     return {"possible": not why, "inTheWay": why, "refused": count}
 
 
-def _claim_work(of: Mapping[str, Sequence[Use]]) -> dict[str, Any]:
+def _claim_work(of: Mapping[str, Sequence[CallsOfCaller]]) -> dict[str, Any]:
     """Whether its workers call only claimWork; ``toBeMoved`` are the workers whose last call was claimTask,
     and the clients of pollTaskUrls and of polls.
     """
@@ -128,7 +150,7 @@ def _claim_work(of: Mapping[str, Sequence[Use]]) -> dict[str, Any]:
     return {"ready": not why, "inTheWay": why, "toBeMoved": sorted(to_be_moved)}
 
 
-def _sentence(uses: Sequence[Use], did: str) -> str:
+def _sentence(uses: Sequence[CallsOfCaller], did: str) -> str:
     """``a, b, c and 2 more called claimTask: 14 times, last at 2015-01-22T19:05:57.000Z``."""
     names = list(dict.fromkeys(use.caller for use in uses))
     calls = reduce(Calls.plus, (use.calls for use in uses))
