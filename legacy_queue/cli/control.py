@@ -8,8 +8,8 @@ from typing import Any
 import click
 
 from legacy_queue.cli.queue_options import (
+    AnswerAndText,
     CalledQueue,
-    Report,
     json_option,
     pool_option,
     queue_options,
@@ -37,7 +37,7 @@ def clock() -> None:
 
 @clock.command("show")
 @reporting
-def show_clock(queue: CalledQueue) -> Report:
+def show_clock(queue: CalledQueue) -> AnswerAndText:
     """Print the queue's time. This is what `legacy-queue clock` does."""
     return _clock(queue.ask("GET", "/control/v1/clock", "now"))
 
@@ -45,7 +45,7 @@ def show_clock(queue: CalledQueue) -> Report:
 @clock.command()
 @click.argument("by", metavar="DURATION")
 @reporting
-def advance(queue: CalledQueue, by: str) -> Report:
+def advance(queue: CalledQueue, by: str) -> AnswerAndText:
     """Move the clock forward by a duration like 21m, 1500ms, 2h or 5d.
 
     Everything that becomes due happens before the command ends, in the order of time.
@@ -55,23 +55,23 @@ def advance(queue: CalledQueue, by: str) -> Report:
 
 @clock.command()
 @reporting
-def freeze(queue: CalledQueue) -> Report:
+def freeze(queue: CalledQueue) -> AnswerAndText:
     """Stop the clock. `advance` still moves it."""
     return _move(queue, freeze=True)
 
 
 @clock.command()
 @reporting
-def release(queue: CalledQueue) -> Report:
+def release(queue: CalledQueue) -> AnswerAndText:
     """Let a frozen clock run on from its time."""
     return _move(queue, release=True)
 
 
-def _move(queue: CalledQueue, **move: Any) -> Report:
+def _move(queue: CalledQueue, **move: Any) -> AnswerAndText:
     return _clock(queue.ask("POST", "/control/v1/clock", "now", json=move))
 
 
-def _clock(answer: Mapping[str, Any]) -> Report:
+def _clock(answer: Mapping[str, Any]) -> AnswerAndText:
     return answer, clock_line(answer)
 
 
@@ -82,7 +82,7 @@ def fault() -> None:
 
 @fault.command("list")
 @reporting
-def list_faults(queue: CalledQueue) -> Report:
+def list_faults(queue: CalledQueue) -> AnswerAndText:
     """Print the faults in force, and how often each has fired. This is what `legacy-queue fault` does."""
     answer = queue.ask("GET", "/control/v1/faults", "faults")
     lines = [f"{fault['faultId']}  {fault_line(fault)}" for fault in answer["faults"]]
@@ -124,7 +124,7 @@ def list_faults(queue: CalledQueue) -> Report:
     help="Wait first, for 2s or 200ms; may be combined with the others.",
 )
 @reporting
-def add(queue: CalledQueue, endpoint: str, **options: Any) -> Report:
+def add(queue: CalledQueue, endpoint: str, **options: Any) -> AnswerAndText:
     """Cause a fault in requests to ENDPOINT from now on, and print the fault's id.
 
     ENDPOINT is a method of the reference such as claimTask, or azure.receive, azure.delete or upload.
@@ -138,7 +138,7 @@ def add(queue: CalledQueue, endpoint: str, **options: Any) -> Report:
 @fault.command()
 @click.argument("fault_id", metavar="FAULT_ID")
 @reporting
-def remove(queue: CalledQueue, fault_id: str) -> Report:
+def remove(queue: CalledQueue, fault_id: str) -> AnswerAndText:
     """End a fault, and say how often it happened."""
     answer = queue.ask("DELETE", f"/control/v1/faults/{fault_id}", "faultId")
     return answer, f"fired: {answer['fired']}"
@@ -215,7 +215,7 @@ def _followed(
 @click.command()
 @click.option("--yes", is_flag=True, help="Do not ask, also where the data would stay after the server.")
 @reporting
-def reset(queue: CalledQueue, yes: bool) -> Report:
+def reset(queue: CalledQueue, yes: bool) -> AnswerAndText:
     """Remove all tasks, messages, events, artifacts, workers and faults, and set the clock back.
 
     Claims that wait for work and event streams end. On Azurite only the queues and tables with this server's

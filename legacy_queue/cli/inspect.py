@@ -13,8 +13,8 @@ from urllib.parse import quote
 import click
 
 from legacy_queue.cli.queue_options import (
+    AnswerAndText,
     CalledQueue,
-    Report,
     matching,
     pool_argument,
     pool_option,
@@ -46,7 +46,7 @@ class _WithId(click.Command):
 @task_argument
 @click.option("--watch", is_flag=True, help="Print it again when that changes, until the task is resolved.")
 @reporting
-def status(queue: CalledQueue, task_id: str, watch: bool) -> Report:
+def status(queue: CalledQueue, task_id: str, watch: bool) -> AnswerAndText:
     """Print what a task waits for and until when, and what happened to it.
 
     A queue with --control also has its requests, those that were refused too.
@@ -68,7 +68,7 @@ def status(queue: CalledQueue, task_id: str, watch: bool) -> Report:
 @pool_option
 @click.option("--limit", type=click.IntRange(0), default=100, help="No more tasks; 0 for all.")
 @reporting
-def tasks(queue: CalledQueue, state: str, pool: str | None, limit: int) -> Report:
+def tasks(queue: CalledQueue, state: str, pool: str | None, limit: int) -> AnswerAndText:
     """List tasks: the newest first if the storage knows it, else in the order of their taskIds."""
     answer = _listed(queue, "/inspect/v1/tasks", "tasks", limit, state=state, taskQueueId=pool)
     return answer, table(_TASK_HEADS, map(_task_row, answer["tasks"]), "There are no such tasks.")
@@ -77,7 +77,7 @@ def tasks(queue: CalledQueue, state: str, pool: str | None, limit: int) -> Repor
 @click.command()
 @click.option("--limit", type=click.IntRange(0), default=100, help="No more pools; 0 for all.")
 @reporting
-def pools(queue: CalledQueue, limit: int) -> Report:
+def pools(queue: CalledQueue, limit: int) -> AnswerAndText:
     """List the pools with tasks or callers: how many tasks, messages, and who asked last for work.
 
     LAST ASKED is how long ago a worker or client called pollTaskUrls, claimTask or claimWork, or polled a URL
@@ -94,7 +94,7 @@ def pools(queue: CalledQueue, limit: int) -> Report:
 @pool_option
 @click.option("--limit", type=click.IntRange(0), default=1000, help="Of no more pools; 0 for all.")
 @reporting
-def workers(queue: CalledQueue, pool: str | None, limit: int) -> Report:
+def workers(queue: CalledQueue, pool: str | None, limit: int) -> AnswerAndText:
     """List the workers: their last call or poll, quarantine and last task.
 
     A client is listed itself as long as it has claimed for no worker, or for
@@ -115,7 +115,7 @@ def workers(queue: CalledQueue, pool: str | None, limit: int) -> Report:
 @click.command()
 @pool_argument
 @reporting
-def peek(queue: CalledQueue, pool: str) -> Report:
+def peek(queue: CalledQueue, pool: str) -> AnswerAndText:
     """Print the messages in the queues of a pool, named provisionerId/workerType. None is dequeued.
 
     Embedded storage lists hidden messages too, Azurite and Azure only visible ones, 32 of each queue.
@@ -132,7 +132,7 @@ def peek(queue: CalledQueue, pool: str) -> Report:
 @click.argument("task_group_id", metavar="GROUP", callback=matching(TASK_ID, "a taskGroupId"))
 @click.option("--limit", type=click.IntRange(0), default=1000, help="No more tasks; 0 for all.")
 @reporting
-def group(queue: CalledQueue, task_group_id: str, limit: int) -> Report:
+def group(queue: CalledQueue, task_group_id: str, limit: int) -> AnswerAndText:
     """List the tasks of a task group, and count them by state."""
     path = f"{queue.path}/task-group/{task_group_id}/list"
     answer = _listed(queue, path, "tasks", limit)
@@ -163,7 +163,7 @@ def log(queue: CalledQueue, task_id: str, artifact: str | None) -> None:
 @click.command(cls=_WithId)
 @task_argument
 @reporting
-def cancel(queue: CalledQueue, task_id: str) -> Report:
+def cancel(queue: CalledQueue, task_id: str) -> AnswerAndText:
     """Cancel a task, and print its status."""
     return _changed(queue, task_id, "cancel")
 
@@ -171,7 +171,7 @@ def cancel(queue: CalledQueue, task_id: str) -> Report:
 @click.command(cls=_WithId)
 @task_argument
 @reporting
-def rerun(queue: CalledQueue, task_id: str) -> Report:
+def rerun(queue: CalledQueue, task_id: str) -> AnswerAndText:
     """Run a resolved task again, and print its status."""
     return _changed(queue, task_id, "rerun")
 
@@ -179,7 +179,7 @@ def rerun(queue: CalledQueue, task_id: str) -> Report:
 @click.command("open")
 @click.option("--for", "minutes", type=click.IntRange(1, 60), default=5, help="Minutes.")
 @reporting
-def open_page(queue: CalledQueue, minutes: int) -> Report:
+def open_page(queue: CalledQueue, minutes: int) -> AnswerAndText:
     """Print a link that signs a browser in to the queue's page; it is good for some minutes."""
     link = queue.page_link(timedelta(minutes=minutes))
     return {"link": link}, link
@@ -191,7 +191,7 @@ def _known(answer: Mapping[str, Any]) -> tuple[Any, ...]:
     return answer["status"], moments, [wait["situation"] for wait in answer["waitsFor"]]
 
 
-def _changed(queue: CalledQueue, task_id: str, call: str) -> Report:
+def _changed(queue: CalledQueue, task_id: str, call: str) -> AnswerAndText:
     answer = queue.ask("POST", f"{queue.path}/task/{task_id}/{call}", "status")
     return answer, task_line(answer["status"])
 

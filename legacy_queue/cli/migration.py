@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from legacy_queue.cli.queue_options import CalledQueue, Report, pool_option, reporting
+from legacy_queue.cli.queue_options import AnswerAndText, CalledQueue, pool_option, reporting
 from legacy_queue.cli.tables import table
 
 _WHOLE = 3  # parameters of a message: messageId, receipt and signature
@@ -25,7 +25,7 @@ _HEADS = ("POOL", *_COUNTED, "REQUIRED", "CLAIMWORK")
     type=click.Choice(["required"]),
     help="Count the claims that would have been refused under this policy.",
 )
-def migration(queue: CalledQueue, since: str, pool: str | None, dry_run: str | None) -> Report:
+def migration(queue: CalledQueue, since: str, pool: str | None, dry_run: str | None) -> AnswerAndText:
     """Show which pools can get the policy required, and which workers call only claimWork.
 
     A caller counts if it called pollTaskUrls, claimTask or claimWork, or polled, in that time, and then with

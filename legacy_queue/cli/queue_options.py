@@ -25,7 +25,7 @@ from legacy_queue.domain.ids import IDENTIFIER, TASK_QUEUE_ID
 from legacy_queue.private_folder import NotOurs, check_folder, read_private
 from legacy_queue.testing.server_process import trust_variables
 
-Report = tuple[Any, str]  # the queue's answer for a program, and the text for a person
+AnswerAndText = tuple[Any, str]  # the queue's answer for a program, and the text for a person
 
 _LONG_TIMEOUT = 120  # seconds: for reports of a large fleet, and moves of the clock by days
 
@@ -313,7 +313,7 @@ def _with_options(command: Callable[..., Any], options: Sequence[Callable[[Any],
     return command
 
 
-def reporting(command: Callable[..., Report]) -> Callable[..., None]:
+def reporting(command: Callable[..., AnswerAndText]) -> Callable[..., None]:
     """Add the options of a queue and ``--json``, and print what the command returns."""
 
     @queue_options

@@ -30,8 +30,6 @@ from legacy_queue.testing.server_process import ServerFailed
 
 __all__ = ["FORMS", "PAGE", "PROTOCOLS", "Report", "ServerFailed", "conform", "observe", "written"]
 
-Progress = Callable[[int, int, str], object]  # called with how many are done, of how many, and of what
-
 _MAX_CONCURRENT = 8  # situations
 _FIRST = SITUATIONS[0]  # it shows which protocol the worker speaks
 
@@ -41,7 +39,7 @@ def conform(
     protocol: str | None = None,
     payloads: Payloads = FORMS["sample"],
     rules: Sequence[str] = (),
-    progress: Progress = lambda *_: None,
+    progress: Callable[[int, int, str], object] = lambda *_: None,
     claim: timedelta | None = None,
 ) -> Report:
     """Judge the worker that ``command`` starts.

@@ -6,10 +6,9 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from legacy_queue.domain.ids import RunKey
 from legacy_queue.domain.times import parse_time
 from legacy_queue.life.words import requester
-
-Run = tuple[str, int]  # taskId and runId
 
 POLL = "azure.receive"
 DELETE = "azure.delete"
@@ -62,7 +61,7 @@ class Request:
         return not (self.was_done or self.was_refused)
 
     @property
-    def run(self) -> Run | None:
+    def run(self) -> RunKey | None:
         return (self.wire["taskId"], self.wire["runId"]) if "runId" in self.wire else None
 
     @property
@@ -71,13 +70,13 @@ class Request:
         return self.wire.get("messages", ()) if self.was_done else ()
 
     @property
-    def claims(self) -> Mapping[Run, datetime]:
+    def claims(self) -> Mapping[RunKey, datetime]:
         """The takenUntil of each run that a claim or a reclaim was answered."""
         claims = self.wire.get("claims", ()) if self.was_done else ()
         return {(claim["taskId"], claim["runId"]): parse_time(claim["takenUntil"]) for claim in claims}
 
     @property
-    def runs(self) -> Set[Run]:
+    def runs(self) -> Set[RunKey]:
         """The runs that the request is about, or that its answer has."""
         received = {(wire["taskId"], wire["runId"]) for wire in self.messages if "taskId" in wire}
         return {*self.claims, *received, *([self.run] if self.run else [])}
@@ -94,18 +93,18 @@ class Request:
         return bool(later) and self.begun >= other.ended
 
 
-class Message(NamedTuple):
+class ReceivedMessage(NamedTuple):
     """A message with the poll that has received it; ``run`` is None if it names no task."""
 
     poll: Request
     wire: Mapping[str, Any]
-    run: Run | None
+    run: RunKey | None
 
 
 class ClaimPeriod(NamedTuple):
     """A worker's right to a run from the answer of a claim (number 0) or of a reclaim until ``end``."""
 
-    run: Run
+    run: RunKey
     number: int
     request: Request
     end: datetime
@@ -143,7 +142,7 @@ class Log:
         """The requests of these calls."""
         return [request for request in self.requests if request.call in calls]
 
-    def about(self, run: Run | None, *calls: str) -> list[Request]:
+    def about(self, run: RunKey | None, *calls: str) -> list[Request]:
         """The requests of these calls about the run."""
         return [request for request in self.of(*calls) if request.run == run]
 
@@ -188,16 +187,16 @@ class Log:
         busy += [end for claim in self.claims if (end := self.script_end(claim.run))]
         return bool(busy) and max(busy) + _SILENCE * self.pace <= self.last_moment
 
-    def script_end(self, run: Run) -> datetime | None:
+    def script_end(self, run: RunKey) -> datetime | None:
         """When the script of a claimed run ends if nothing stops it; None if that is not known."""
         claims = [claim.request.ended for claim in self.claims if claim.run == run]
         lasts = self.lasts.get(run[0])
         return None if lasts is None or not claims else claims[0] + lasts
 
     @cached_property
-    def messages(self) -> Sequence[Message]:
+    def messages(self) -> Sequence[ReceivedMessage]:
         return [
-            Message(poll, wire, (wire["taskId"], wire["runId"]) if "taskId" in wire else None)
+            ReceivedMessage(poll, wire, (wire["taskId"], wire["runId"]) if "taskId" in wire else None)
             for poll in self.of(POLL)
             for wire in poll.messages
         ]
@@ -218,7 +217,7 @@ class Log:
             for number, reclaim in enumerate(reclaims, 1):
                 yield ClaimPeriod(claim.run, number, reclaim, reclaim.claims[claim.run])
 
-    def reports(self, run: Run) -> list[Request]:
+    def reports(self, run: RunKey) -> list[Request]:
         """The reports of the run that were accepted."""
         return [report for report in self.about(run, *REPORTS) if report.was_done]
 
@@ -241,7 +240,7 @@ def logs_by_worker(requests: Sequence[Request], pool: str, is_whole: bool) -> li
     own = [each for each in requests if each.wire.get("taskQueueId") == pool or runs & each.runs]
     named = [(requester(claim.wire), claim) for claim in own if "workerId" in claim.wire]
     of_client = _only((claim.wire.get("clientId"), name) for name, claim in named)
-    of_run: Mapping[Run | None, str] = {run: name for name, claim in named for run in claim.claims}
+    of_run: Mapping[RunKey | None, str] = {run: name for name, claim in named for run in claim.claims}
     of_urls = _by_urls(own, of_client)
     workers = {name for name, _ in named}
     found: dict[str, list[Request]] = {}

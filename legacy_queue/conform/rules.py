@@ -22,7 +22,7 @@ from legacy_queue.conform.log import (
     UPLOAD,
     ClaimPeriod,
     Log,
-    Message,
+    ReceivedMessage,
     Request,
 )
 from legacy_queue.domain.priority import PRIORITIES
@@ -237,7 +237,7 @@ def renew_urls_after_a_403(log: Log) -> Findings:
 # Messages
 
 
-def _claims_of(log: Log, message: Message) -> list[Request]:
+def _claims_of(log: Log, message: ReceivedMessage) -> list[Request]:
     """The requests that claim the run of the message, after it was received."""
     return [claim for claim in log.after(message.poll, "claimTask") if claim.run == message.run]
 
@@ -247,7 +247,7 @@ def _has_all_messages(log: Log) -> bool:
     return log.is_whole and bool(log.of(POLL))
 
 
-def _deletes(log: Log, message: Message) -> list[Request]:
+def _deletes(log: Log, message: ReceivedMessage) -> list[Request]:
     return [
         delete
         for delete in log.after(message.poll, DELETE)

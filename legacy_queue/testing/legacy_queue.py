@@ -27,7 +27,7 @@ from legacy_queue.testing.summary import explanation_lines, life_page, summarize
 from legacy_queue.testing.wire_types import (
     Duration,
     FaultFields,
-    Message,
+    InspectedMessage,
     Priority,
     QueueEvent,
     State,
@@ -282,14 +282,14 @@ class LegacyQueue:
         *,
         provisioner_id: str | None = None,
         task_queue_id: str | None = None,
-    ) -> list[Message]:
+    ) -> list[InspectedMessage]:
         """The messages in the pool's Azure queues: ``taskId runId priority visibleIn dequeueCount`` ...
 
         ``visibleIn`` is in seconds; 0 means visible. No message is dequeued. Azurite lists only visible
         messages.
         """
         pool = self._pool(worker_type, provisioner_id, task_queue_id)
-        messages: list[Message] = self._http.call("GET", f"/inspect/v1/messages/{pool}")["messages"]
+        messages: list[InspectedMessage] = self._http.call("GET", f"/inspect/v1/messages/{pool}")["messages"]
         return messages
 
     def put_message(

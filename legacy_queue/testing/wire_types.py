@@ -55,7 +55,7 @@ class FaultFields(TypedDict, total=False):
     seed: int
 
 
-class Run(TypedDict):
+class RunStatus(TypedDict):
     """One run of a status."""
 
     runId: int
@@ -82,10 +82,10 @@ class Status(TypedDict):
     expires: str
     retriesLeft: int
     state: State
-    runs: list[Run]
+    runs: list[RunStatus]
 
 
-class Message(TypedDict):
+class InspectedMessage(TypedDict):
     """A message in a pool's queues. ``visibleIn`` is in seconds. A poisoned one is of no run."""
 
     messageId: str

@@ -36,7 +36,7 @@ class Refused(Exception):
 
 
 @dataclass(frozen=True)
-class Message:
+class PolledMessage:
     """A ``<QueueMessage>``. ``text`` is base64 of the JSON ``{"taskId", "runId", "signature"}``."""
 
     message_id: str
@@ -72,12 +72,12 @@ class _WithoutDocumentType(ElementTree.TreeBuilder):
         raise ElementTree.ParseError("a document type")
 
 
-def parse_messages(xml: bytes) -> list[Message]:
+def parse_messages(xml: bytes) -> list[PolledMessage]:
     """The messages of a ``<QueueMessagesList>``. Raises ElementTree.ParseError, also for a document type."""
     parser = ElementTree.XMLParser(target=_WithoutDocumentType())  # noqa: S314 - without document type
     names = ("MessageId", "PopReceipt", "MessageText")
     messages = ElementTree.fromstring(xml, parser).findall("QueueMessage")  # noqa: S314 - by that parser
-    return [Message(*(message.findtext(name, "") for name in names)) for message in messages]
+    return [PolledMessage(*(message.findtext(name, "") for name in names)) for message in messages]
 
 
 class QueueClient:
@@ -96,7 +96,7 @@ class QueueClient:
         answer = self._call(f"/poll-task-url/{self._settings.pool}", method="GET")
         return answer["queues"], datetime.fromisoformat(answer["expires"])
 
-    def poll(self, urls: Mapping[str, str]) -> Message | None:
+    def poll(self, urls: Mapping[str, str]) -> PolledMessage | None:
         """Receive a message, which is hidden from other workers from then on; None if there is none."""
         answer = self._send("poll", "GET", f"{urls['signedPollUrl']}&numofmessages=1")
         try:
@@ -104,10 +104,10 @@ class QueueClient:
         except ElementTree.ParseError:
             raise Unavailable("poll: the answer is not XML") from None
 
-    def delete(self, urls: Mapping[str, str], message: Message) -> None:
+    def delete(self, urls: Mapping[str, str], message: PolledMessage) -> None:
         self._send("delete", "DELETE", message.delete_url(urls))
 
-    def claim_task(self, message: Message, proof: Mapping[str, str]) -> Claim:
+    def claim_task(self, message: PolledMessage, proof: Mapping[str, str]) -> Claim:
         """Claim the run that the message names. The claim may be of a later run of the task."""
         if not (work := message.work()):
             raise Refused("the message names no task")

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from threading import Event, Lock
 
-from legacy_queue.worker.queue_client import Claim, Message, QueueClient, Refused, Unavailable, run_path
+from legacy_queue.worker.queue_client import Claim, PolledMessage, QueueClient, Refused, Unavailable, run_path
 from legacy_queue.worker.task_run import TaskRun
 from legacy_queue.worker.worker_settings import WorkerSettings
 
@@ -90,7 +90,7 @@ class SampleWorker:
                 self._notify("failure", detail=str(refused))
         return None
 
-    def _claim(self, urls: Mapping[str, str], message: Message) -> Claim | None:
+    def _claim(self, urls: Mapping[str, str], message: PolledMessage) -> Claim | None:
         """Claim the task that a message names; None if that is refused.
 
         Draft: the queue holds the message, and the worker never deletes it. Deployed protocol: the worker

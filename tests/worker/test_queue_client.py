@@ -10,7 +10,7 @@ import pytest
 
 from legacy_queue.credentials import Credentials
 from legacy_queue.worker import WorkerSettings
-from legacy_queue.worker.queue_client import Message, QueueClient, Unavailable, parse_messages
+from legacy_queue.worker.queue_client import PolledMessage, QueueClient, Unavailable, parse_messages
 from tests.cli.asking import answering
 
 TASK_ID = "fN1SbArXTPSVFNUvaOlinQ"
@@ -48,12 +48,12 @@ def test_a_document_type_is_refused_with_the_entities_that_it_declares() -> None
 )
 def test_a_text_that_names_no_run_is_no_work(content: str) -> None:
     for text in (content, base64.b64encode(content.encode()).decode()):
-        assert Message("id", "receipt", text).work() is None
+        assert PolledMessage("id", "receipt", text).work() is None
 
 
 def test_a_delete_url_has_the_message_id_and_the_encoded_receipt() -> None:
     urls = {"signedDeleteUrl": "http://a/{{messageId}}?popreceipt={{popReceipt}}&sig=s"}
-    assert Message("i d", "a+/=", "").delete_url(urls) == "http://a/i%20d?popreceipt=a%2B%2F%3D&sig=s"
+    assert PolledMessage("i d", "a+/=", "").delete_url(urls) == "http://a/i%20d?popreceipt=a%2B%2F%3D&sig=s"
 
 
 def client_of(url: str) -> QueueClient:

@@ -11,10 +11,10 @@ _MAX_INDENT = 120  # of all levels
 _SHIFTS = 5  # places of the tasks of a level, so that lines of different tasks differ
 _CHARACTER = 7.25  # the width of monospace text of 12 px
 
-Task = Mapping[str, Any]
+ShownTask = Mapping[str, Any]
 
 
-def group_svg(tasks: Sequence[Task]) -> str:
+def group_svg(tasks: Sequence[ShownTask]) -> str:
     """SVG of the tasks: each has ``taskId``, ``name``, ``state`` and its ``dependencies``.
 
     A task is right of and below all of its dependencies in the group. Its row links to its page.
@@ -68,7 +68,7 @@ def _line(begin: tuple[float, float], end: tuple[float, float]) -> str:
     return f'<path d="M{x:.1f} {y:g}V{to_y - 5:g}L{min(x + 5, to_x):.1f} {to_y:g}H{to_x:.1f}"/>'
 
 
-def _row(task: Task, required: Sequence[Task], x: float, y: float, label: float) -> str:
+def _row(task: ShownTask, required: Sequence[ShownTask], x: float, y: float, label: float) -> str:
     room = int((_WIDTH - label - 2) / _CHARACTER) - len(task["state"]) - 1
     name = _name(task)
     if len(name) > room:  # names differ at their ends
@@ -82,5 +82,5 @@ def _row(task: Task, required: Sequence[Task], x: float, y: float, label: float)
     )
 
 
-def _name(task: Task) -> str:
+def _name(task: ShownTask) -> str:
     return str(task["name"] or task["taskId"])
