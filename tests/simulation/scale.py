@@ -6,6 +6,10 @@ reports it after a while. Calls a task are those of the servers; the polls of wo
 Rate and limits are scaled down together, so that --tasks are simulated. Then fewer calls come at the same
 time in a server, whose timers could share an operation: calls a task are an upper bound. A real scale of 1
 needs --tasks of rate x 56. Prices are inputs: look yours up.
+
+Azure limits the rows of a partition. A batch counts with all its rows, a page as one. The limit is for rows
+of 1 KiB: so the hottest partition of each table is printed with the KiB that are written there, too. What a
+server reads once in some seconds, as the record of a pool, counts too often at a small scale.
 """
 
 import argparse
@@ -13,9 +17,9 @@ import functools
 import logging
 import random
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
@@ -77,9 +81,9 @@ class Simulation:
     """Servers under Azure's limits, and their clients.
 
     A call that is above a limit is answered 503, and sent again as often as the adapter does it. ``sent``
-    counts requests by service, what they do, and their queue or partition; ``refused`` those that were
-    answered 503. ``waits`` are the seconds from create to claim. With ``scale`` all limits are so many times
-    as high.
+    counts requests by service, what they do, and their queue or partition; ``rows`` those of each partition,
+    ``written`` their bytes; ``refused`` the requests that were answered 503. ``waits`` are the seconds from
+    create to claim. With ``scale`` all limits are so many times as high.
     """
 
     def __init__(self, options: argparse.Namespace, servers: int, scale: float) -> None:
@@ -91,6 +95,8 @@ class Simulation:
         self.world.latency = self._latency
         self.scale = scale
         self.sent: Counter[tuple[str, str, str]] = Counter()
+        self.rows: Counter[str] = Counter()
+        self.written: Counter[str] = Counter()
         self.refused = 0
         self._admitted: dict[str, float] = defaultdict(lambda: -_BURST)
         self.servers = [self.world.new_process() for _ in range(servers)]
@@ -100,17 +106,31 @@ class Simulation:
         self._free: dict[str, list[Worker]] = defaultdict(list)
         self._workers = 0
 
+    def clear(self) -> None:
+        """Count anew."""
+        for counter in (self.sent, self.rows, self.written):
+            counter.clear()
+        self.refused = 0
+        self.waits.clear()
+
     def admit(self, call: Call) -> None:
         """Return when Azure serves the call; raises ServiceUnavailable as the adapter does."""
         if call.service in _DELAYS:
             delays = () if call.method == "receive" else _DELAYS[call.service]
-            self.send(call.service, call.name, call.place, delays)
+            rows = changed_rows(call)
+            if call.service == "table":
+                self.written[call.place] += sum(map(row_size, rows))
+            self.send(call.service, call.name, call.place, delays, max(1, len(rows)))
 
-    def send(self, service: str, name: str, place: str, delays: tuple[float, ...] = ()) -> None:
+    def send(
+        self, service: str, name: str, place: str, delays: tuple[float, ...] = (), rows: int = 1
+    ) -> None:
         """As ``admit``, for a client that sends a request again after each of the delays."""
         for delay in (*delays, None):
             self.sent[service, name, place] += 1
-            if self._is_admitted(service, place):
+            if service == "table":
+                self.rows[place] += rows
+            if self._is_admitted(service, place, rows):
                 return
             self.refused += 1
             self.time.sleep(_REFUSED_AFTER)
@@ -119,12 +139,12 @@ class Simulation:
                 self.time.sleep(pause * self.world.random("retry").uniform(1, 1.5))
         raise ServiceUnavailable("storage did not serve the request, try again")
 
-    def _is_admitted(self, service: str, place: str) -> bool:
+    def _is_admitted(self, service: str, place: str, rows: int) -> bool:
         now = self.time.now
         limit = self.options.queue if service == "queue" else self.options.partition
-        limits = {f"{service} {place}": limit, "account": self.options.account}
+        limits = {f"{service} {place}": limit / rows, "account": self.options.account}
         free = {
-            key: max(self._admitted[key], now - _BURST) + 1 / limit / self.scale
+            key: max(self._admitted[key], now - _BURST) + min(_BURST, 1 / limit / self.scale)
             for key, limit in limits.items()
         }
         if max(free.values()) > now:
@@ -215,8 +235,35 @@ class Simulation:
         return None
 
 
-def load(options: argparse.Namespace, rate: float, servers: int) -> tuple[dict[str, str], Counter[str]]:
-    """A row of the table, and the calls a task by what they do."""
+def changed_rows(call: Call) -> list[Mapping[str, Any]]:
+    """The values of each row that the call writes or deletes; none if it reads."""
+    if call.method == "batch":
+        return [change.values for change in call.words[1]]
+    if call.method in ("insert", "put", "merge"):
+        return [values for values in call.words if isinstance(values, Mapping)]
+    return [{}] if call.method == "delete" else []
+
+
+def row_size(values: Mapping[str, Any]) -> int:
+    """Bytes, of which Azure counts two for each character."""
+    return sum(
+        2 * len(name) + (2 * len(value) if isinstance(value, str) else 8) for name, value in values.items()
+    )
+
+
+@dataclass
+class Found:
+    """``row`` is one of the table. ``kinds``: calls a task by what they do. ``hottest``: for each table its
+    hottest partition, in rows a second and KiB a second.
+    """
+
+    row: dict[str, str]
+    kinds: Counter[str]
+    hottest: Mapping[str, tuple[float, float]]
+
+
+def load(options: argparse.Namespace, rate: float, servers: int) -> Found:
+    """Simulate so many tasks a second."""
     begin = _IDLE + 3 * options.pause  # most tasks that have begun by then have ended
     scale = min(1.0, options.tasks / (rate * (begin - _IDLE + options.seconds)))
     simulation = Simulation(options, servers, scale)
@@ -231,16 +278,17 @@ def load(options: argparse.Namespace, rate: float, servers: int) -> tuple[dict[s
             world.time.sleep(simulation.random.expovariate(rate * scale))
 
     world.run(_IDLE / 2)  # the servers have begun
-    simulation.sent.clear()
+    simulation.clear()
     world.run(_IDLE)
     # what servers do without tasks is not scaled
     part = (1 - scale) * options.seconds / (_IDLE / 2)
     beside = {key: count * part for key, count in simulation.sent.items()}
+    beside_rows = {place: count * part for place, count in simulation.rows.items()}
+    beside_written = {place: count * part for place, count in simulation.written.items()}
     world.spawn(create_tasks)
     world.run(begin)
-    simulation.sent.clear()
-    simulation.refused = made = 0
-    simulation.waits.clear()
+    simulation.clear()
+    made = 0
     world.run(begin + options.seconds)
     kinds: Counter[str] = Counter()
     places: dict[str, Counter[str]] = defaultdict(Counter)
@@ -253,17 +301,24 @@ def load(options: argparse.Namespace, rate: float, servers: int) -> tuple[dict[s
     polls = kinds.pop(POLLS, 0)
 
     (_, queue), *_ = places["queue"].most_common(1)
-    (partition, rows), *_ = places["table"].most_common(1)
+    hottest: dict[str, tuple[float, float]] = {}
+    for place, count in simulation.rows.items():
+        rows = max(0, count - beside_rows.get(place, 0)) / made * rate
+        size = max(0, simulation.written[place] - beside_written.get(place, 0)) / made * rate / 1024
+        table = place.partition("/")[0]
+        hottest[table] = max(hottest.get(table, (0, 0)), (rows, size))
+    partition = max(hottest, key=lambda table: hottest[table])
     waits = sorted(simulation.waits) or [0.0]
     p50, p99 = (1000 * waits[int(part * len(waits))] for part in (0.5, 0.99))
     row = {
         "tasks/s": f"{rate:g}",
         "servers": f"{servers}",
+        "scale": f"{scale:.2f}",
         "calls a task": f"{kinds.total():.1f}",
         "of timers": f"{sum(count for kind, count in kinds.items() if kind.startswith('timers.')):.1f}",
         "of workers' polls": f"{polls:.1f}",
         "hottest queue/s": f"{queue * rate:.0f}",
-        "hottest partition/s": f"{rows * rate:.0f} ({partition.partition('/')[0]})",
+        "hottest partition, rows/s": f"{hottest[partition][0]:.0f} ({partition})",
         "throttled": f"{simulation.refused / simulation.sent.total():.1%}",
         "create to claim ms p50/p99": f"{p50:.0f}/{p99:.0f}",
         "lost calls": f"{simulation.failed}",
@@ -271,7 +326,7 @@ def load(options: argparse.Namespace, rate: float, servers: int) -> tuple[dict[s
         "$ a million tasks": f"{money:.2f}",
         "$ a month": f"{money * rate * _MONTH / 1e6:.0f}",
     }
-    return row, kinds
+    return Found(row, kinds, hottest)
 
 
 def plot(loads: Sequence[str], kinds: Sequence[Counter[str]], file: Path) -> None:
@@ -290,18 +345,21 @@ def plot(loads: Sequence[str], kinds: Sequence[Counter[str]], file: Path) -> Non
 def main() -> None:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     options = parsed()
-    kinds: list[Counter[str]] = []
+    all_found: dict[str, Found] = {}
     for rate, servers in options.load:
-        row, found = load(options, rate, servers)
-        if not kinds:
-            click.echo(f"| {' | '.join(row)} |\n|{' --- |' * len(row)}")
-        click.echo(f"| {' | '.join(row.values())} |")
-        kinds.append(found)
-    loads = [f"{rate:g}/s, {servers}" for rate, servers in options.load]
-    for name, found in zip(loads, kinds, strict=True):
-        click.echo(f"{name}: " + " ".join(f"{kind} {count:.2f}" for kind, count in found.most_common()))
+        found = load(options, rate, servers)
+        if not all_found:
+            click.echo(f"| {' | '.join(found.row)} |\n|{' --- |' * len(found.row)}")
+        click.echo(f"| {' | '.join(found.row.values())} |")
+        all_found[f"{rate:g}/s, {servers}"] = found
+    for name, found in all_found.items():
+        calls = " ".join(f"{kind} {count:.2f}" for kind, count in found.kinds.most_common())
+        places = sorted(found.hottest.items(), key=lambda item: item[1], reverse=True)
+        hottest = ", ".join(f"{table} {rows:.0f} ({size:.0f})" for table, (rows, size) in places)
+        click.echo(f"{name}: calls a task: {calls}")
+        click.echo(f"{name}: hottest partition of each table, rows/s (KiB/s): {hottest}")
     if options.plot:
-        plot(loads, kinds, options.plot)
+        plot([*all_found], [found.kinds for found in all_found.values()], options.plot)
 
 
 def parsed() -> argparse.Namespace:
