@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from html import escape
 from inspect import cleandoc
 from pathlib import Path
-from threading import Event
 from typing import Any
 from urllib.request import urlopen
 
@@ -18,7 +17,6 @@ from click.testing import CliRunner
 from prometheus_client.parser import text_string_to_metric_families
 from sphinx.application import Sphinx
 
-from legacy_queue.adapters.clock import SystemClock
 from legacy_queue.cli.commands import commands
 from legacy_queue.config.settings import CONFIG, DECLARED, PREFIX, wire_name
 from legacy_queue.conform.rules import RULES
@@ -30,7 +28,7 @@ from legacy_queue.domain.scopes import AllOf, Expression, ForEach
 from legacy_queue.http.app import ENDPOINTS, OBJECT_ENDPOINTS
 from legacy_queue.http.endpoint import Endpoint
 from legacy_queue.http.endpoints.control import CONTROL_ENDPOINTS
-from legacy_queue.http.endpoints.event_stream import events_endpoint
+from legacy_queue.http.endpoints.event_stream import event_endpoints
 from legacy_queue.http.endpoints.inspect import INSPECT_ENDPOINTS
 from legacy_queue.http.endpoints.legacy_stubs import legacy_stubs
 from legacy_queue.http.endpoints.migration import migration
@@ -41,7 +39,8 @@ from legacy_queue.services.inspection.explanation import WAIT_SITUATIONS
 from legacy_queue.testing import LegacyQueue
 
 CLIENTS: Mapping[str, Mapping[str, str]] = json.loads(Path(__file__).with_name("clients.json").read_text())
-BARE = (events_endpoint(PROJECT, SystemClock(), Event(), lambda _: None), migration)
+FOLLOW_EVENTS, INSPECT_EVENTS = event_endpoints(PROJECT, lambda _: None, has_broker=False)
+BARE = (FOLLOW_EVENTS, migration)
 SERVED = {endpoint.name: endpoint for endpoint in (*ENDPOINTS, *OBJECT_ENDPOINTS, *BARE)}
 
 # the titles of the groups of settings, by the first of each
@@ -72,7 +71,7 @@ _OPERATIONS = {  # of Azure, by kind of resource, method and comp
     ("blob", "HEAD", "metadata"): "Get Blob Metadata",
 }
 _MAX_SHOWN = 240  # characters of a line
-_OWN = (*CONTROL_ENDPOINTS, *INSPECT_ENDPOINTS)  # no published client has them
+_OWN = (*CONTROL_ENDPOINTS, *INSPECT_ENDPOINTS, INSPECT_EVENTS)  # no published client has them
 _NAMING = {"taskId", "taskGroupId", "provisionerId", "taskQueueId", "objectName"}  # of what may not exist
 
 # run in a process of its own, since the module of serve changes the process that imports it
@@ -119,7 +118,7 @@ def control() -> str:
 
 def inspect() -> str:
     """A section for each endpoint of ``/inspect/v1``."""
-    return "\n".join(map(_endpoint, INSPECT_ENDPOINTS))
+    return "\n".join(map(_endpoint, (*INSPECT_ENDPOINTS, INSPECT_EVENTS)))
 
 
 def _endpoint(endpoint: Endpoint) -> str:

@@ -1,13 +1,26 @@
-"""The broker over AMQP 0-9-1: RabbitMQ, with publisher confirms.
+"""The broker over AMQP 0-9-1: RabbitMQ, with publisher confirms. This module only publishes.
 
 It uses the connections of py-amqp, without kombu's publishing, which waits for each confirm separately and
 for some without a timeout. Sockets are blocking, with a timeout for each operation: the same on threads and
 under gevent. The URL holds a password: it reaches no log and no error.
 
-Theory. An event counts as published once the broker has confirmed it, and never before. So a connection has
-one user at a time, who sends all messages of a call and then waits for all their confirms. A connection that
-has failed is dropped, never used again: a confirm that comes late would be taken for that of a later message.
-What was not confirmed is published again by the caller, so consumers may see it twice.
+The rule: an event counts as published once the broker has confirmed it, and never before.
+
+The theory. The broker and we both number the messages of a channel, from 1, without sending the numbers; a
+confirm names one. So a connection has one channel, and one user at a time, who sends all messages of a call
+and then waits for all their confirms. When the next user gets the connection, no confirm is outstanding.
+
+That breaks if a call ends while it still waits: by a timeout, by an error, or because its greenlet is killed.
+A confirm that comes later would be read by the next user. So whatever ends a call early drops the connection
+too. What was not confirmed may have arrived nevertheless: the caller publishes it again, and consumers may
+see an event twice.
+
+A broker that refuses holds nobody up. It closes the connection, rejects a message (basic.nack, as of a full
+queue), or blocks the connection, which it then no longer reads, since it is short of memory or disk. Each of
+these fails the call at once; a wait for a confirm would take the whole timeout.
+
+What is ugly, and why it stays: py-amqp cannot wait for these confirms. So ``_sent`` counts as the broker
+does, and callbacks raise out of ``drain_events``, in whoever waits there.
 """
 
 import json
@@ -15,8 +28,7 @@ import logging
 import socket
 import ssl
 import time
-from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from queue import Empty, LifoQueue
@@ -34,11 +46,10 @@ log = structlog.get_logger()
 
 # only an administrator can fix these
 _MISCONFIGURED = (AccessRefused, NotAllowed, PreconditionFailed, ssl.SSLCertVerificationError)
-_MAX_CONNECTIONS = 8  # for publishing
+_MAX_CONNECTIONS = 8
 _CONNECT_TIMEOUT = 2.0  # seconds
 _CLOSE_TIMEOUT = 1.0  # seconds
 _LOG_INTERVAL = 60.0  # seconds
-_HEARTBEAT = 30  # seconds; the broker disconnects a follower that does not read for three times as long
 _PORTS = {"amqp": 5672, "amqps": 5671}
 
 
@@ -52,8 +63,8 @@ _FAILURES = (OSError, AMQPError, _PublishRefused)
 class AmqpBroker(Broker):
     """A broker at ``amqp://`` or ``amqps://user:password@host:port/vhost``, a certificate being verified.
 
-    It keeps up to 8 connections for publishing. A failure is logged when it begins, and then once a minute
-    while it lasts. ``monotonic`` is in seconds.
+    It keeps up to 8 connections. A failure is logged when it begins, and then once a minute while it lasts.
+    ``monotonic`` is in seconds.
     """
 
     def __init__(
@@ -65,8 +76,7 @@ class AmqpBroker(Broker):
         observe: Observe = ignore,
     ) -> None:
         self._address = _address(url)
-        self._names = {e.full_name(project): e.name for e in EXCHANGES.values()}
-        self._full_names = {name: full_name for full_name, name in self._names.items()}
+        self._full_names = {exchange.name: exchange.full_name(project) for exchange in EXCHANGES.values()}
         self._check_exchange = f"exchange/{project}/check"  # to which no client binds a queue
         self._timeout = confirm_timeout.total_seconds()
         self._monotonic = monotonic
@@ -97,12 +107,6 @@ class AmqpBroker(Broker):
                 link.declare(self._check_exchange, "fanout", durable=False)
                 link.publish([(self._check_exchange, "", (), {})])
 
-    def follow(self, exchange: str | None, pattern: str) -> Generator[Event | None]:
-        names = self._full_names.values() if exchange is None else [self._full_names[exchange]]
-        following = self._follow(names, pattern)
-        next(following)  # from here on it is bound, and closing it ends its connection
-        return following
-
     def close(self) -> None:
         links = list[_Link | None]()
         with suppress(Empty):
@@ -112,28 +116,6 @@ class AmqpBroker(Broker):
             self._links.put(None)
             if link:
                 link.close()
-
-    def _follow(self, names: Iterable[str], pattern: str) -> Generator[Event | None]:
-        with self._failures_logged():
-            link = _Link(self._address, self._names, self._timeout, _HEARTBEAT)
-            try:
-                for message in link.consume(names, pattern):
-                    event = message and self._event(message)
-                    if event or not message:
-                        yield event
-            finally:
-                link.close()
-
-    def _event(self, message: Any) -> Event | None:
-        """The event of a message; None for a message of another publisher."""
-        to = message.delivery_info
-        headers = message.properties.get("application_headers", {})
-        with suppress(ValueError):
-            payload = json.loads(message.body)
-            if isinstance(payload, dict):
-                routes = tuple(str(key).removeprefix("route.") for key in headers.get("CC", ()))
-                return Event(self._names[to["exchange"]], to["routing_key"], routes, payload)
-        return None
 
     @contextmanager
     def _link(self) -> Iterator["_Link"]:
@@ -145,7 +127,7 @@ class AmqpBroker(Broker):
                 raise TimeoutError("all connections wait for confirms") from None
             link = None
             try:
-                link = kept if kept and kept.is_good() else _Link(self._address, self._names, self._timeout)
+                link = kept if kept and kept.is_good() else self._connected()
                 yield link
             except BaseException:  # also where the greenlet is killed: an answer may be outstanding
                 if link:
@@ -153,8 +135,12 @@ class AmqpBroker(Broker):
                 link = None
                 raise
             finally:
+                # whatever happened, one more caller may have a connection
                 self._links.put(link)
             self._quiet_until = 0.0
+
+    def _connected(self) -> "_Link":
+        return _Link(self._address, self._full_names.values(), self._timeout)
 
     @contextmanager
     def _failures_logged(self) -> Iterator[None]:
@@ -174,16 +160,17 @@ class AmqpBroker(Broker):
 class _Link:
     """A connection and its only channel, in confirm mode."""
 
-    def __init__(
-        self, address: Mapping[str, Any], exchanges: Iterable[str], timeout: float, heartbeat: int = 0
-    ) -> None:
+    def __init__(self, address: Mapping[str, Any], exchanges: Iterable[str], timeout: float) -> None:
         self._timeout = timeout
+        # the number of the last message, as the broker counts them on this channel
         self._sent = 0
+        # the numbers of the messages whose confirm is outstanding
         self._unconfirmed: set[int] = set()
         self._connection: Any = Connection(
             **address,
             connect_timeout=_CONNECT_TIMEOUT,
-            heartbeat=heartbeat,
+            # Nobody would send heartbeats while the connection is not in use. Its next use finds it dead.
+            heartbeat=0,
             # It stops to read from whoever publishes: without this a call would wait out its timeout.
             on_blocked=lambda _: _refuse("it is short of memory or disk"),
             # A broker whose machine is gone sends no reset: a send would be retried for 15 minutes.
@@ -225,8 +212,9 @@ class _Link:
                 content_type="application/json",
                 content_encoding="utf-8",
                 headers={"CC": [f"route.{route}" for route in routes]} if routes else None,
-                properties={"delivery_mode": 2},
+                properties={"delivery_mode": 2},  # persistent: it survives a restart of the broker
             )
+            # before it is sent: its confirm may be read while the next one is sent
             self._sent += 1
             self._unconfirmed.add(self._sent)
             self._channel.basic_publish(message, exchange, routing_key)
@@ -237,23 +225,6 @@ class _Link:
                 raise TimeoutError(f"nothing was confirmed within {self._timeout:g} s")
             self._connection.drain_events(timeout=left)
 
-    def consume(self, exchanges: Iterable[str], pattern: str) -> Iterator[Any]:
-        """None once the queue is bound, then messages as they arrive, None about every second without any."""
-        arrived: deque[Any] = deque()
-        queue = self._channel.queue_declare(exclusive=True).queue
-        for exchange in exchanges:
-            self._channel.queue_bind(queue, exchange, pattern)
-        self._channel.basic_consume(queue, no_ack=True, callback=arrived.append)
-        yield None
-        while True:
-            while arrived:
-                yield arrived.popleft()
-            with suppress(TimeoutError):
-                self._connection.drain_events(timeout=1)
-            self._connection.heartbeat_tick()
-            if not arrived:
-                yield None
-
     def close(self) -> None:
         """Close it in agreement with the broker, if the broker answers."""
         with suppress(*_FAILURES):
@@ -262,9 +233,11 @@ class _Link:
         self.drop()
 
     def drop(self) -> None:
+        """Close it without a word: what the broker still answers is read by nobody."""
         self._connection.collect()
 
     def _confirmed(self, last: int, multiple: bool) -> None:
+        """The message ``last`` is confirmed, or all up to it."""
         self._unconfirmed -= {tag for tag in self._unconfirmed if tag == last or (multiple and tag < last)}
 
 

@@ -40,8 +40,11 @@ def events(
     routing_key: str,
     as_json: bool,
 ) -> None:
-    """Print events as they happen, until SIGTERM or Ctrl-C. Needs no RabbitMQ, and no credentials while
-    anonymous-scopes has queue:events.
+    """Print the events of a server without a broker as they happen, until SIGTERM or Ctrl-C. Needs no
+    credentials while anonymous-scopes has queue:events.
+
+    Of several server processes, these are the events of one. If the server has a broker, the command says how
+    to consume the events there.
 
     When the queue is back after an interruption, the events since then are printed, if it still has them.
     """

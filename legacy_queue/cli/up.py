@@ -92,7 +92,7 @@ def up(demo: bool, rabbitmq: bool, azurite: bool, **options: str | None) -> None
             if demo:
                 _demonstrate(ready)
             else:
-                _say_what_to_try(ready, exported)
+                _say_what_to_try(ready, exported, has_broker=settings.amqp_url is not None)
                 if settings.control:
                     _say_how_to_test(settings)
                 _say_where_storage_is(settings)
@@ -133,7 +133,7 @@ def _server(command: list[str]) -> Iterator[tuple[Popen[str], Mapping[str, Any]]
         server.wait()
 
 
-def _say_what_to_try(ready: Mapping[str, Any], exported: Mapping[str, str]) -> None:
+def _say_what_to_try(ready: Mapping[str, Any], exported: Mapping[str, str], *, has_broker: bool) -> None:
     root_url = ready["rootUrl"]
     base_url = ready["baseUrl"]
     program = _program()
@@ -144,12 +144,17 @@ def _say_what_to_try(ready: Mapping[str, Any], exported: Mapping[str, str]) -> N
         click.echo(f"  clientId         {client_id}   (a development client: it may do everything)")
         click.echo(f"  accessToken      {ready['credentials']['accessToken']}")
     is_here = "LEGACY_QUEUE_DATA_DIR" not in exported
+    watch = (
+        "The events are at the broker. This command says how to watch them there:"
+        if has_broker
+        else "Watch what happens to tasks, in a terminal of its own:"
+    )
     click.echo(f"""
 In other terminals{f', or eval "$({program} env)" in this directory' if is_here else ""}:
 
 {indent(exports(exported), "  ")}
 
-Watch what happens to tasks, in a terminal of its own:
+{watch}
 
   {program} events
 

@@ -67,7 +67,7 @@ class Settings:
 
     host: str = _setting(values.text, "127.0.0.1", "The address to listen on.")
     port: int = _setting(values.port, "8080", "The port to listen on; 0 lets the system choose.")
-    workers: int = _setting(values.count, "1", "Server processes.")
+    workers: int = _setting(values.count, "1", "Server processes. Without amqp-url each has its own events.")
     storage: str = _one_of(
         ("embedded", "azurite", "azure", "memory"),
         "embedded",

@@ -22,7 +22,7 @@ from legacy_queue.http.client_connection import TrustedProxies
 from legacy_queue.http.endpoint import Call, Endpoint, endpoint
 from legacy_queue.http.endpoints import artifacts, groups, objects, runs, task_queues, tasks, workers
 from legacy_queue.http.endpoints.control import CONTROL_ENDPOINTS, ControlServices, control_endpoints
-from legacy_queue.http.endpoints.event_stream import events_endpoint
+from legacy_queue.http.endpoints.event_stream import event_endpoints
 from legacy_queue.http.endpoints.inspect import INSPECT_ENDPOINTS
 from legacy_queue.http.endpoints.legacy_stubs import legacy_stubs
 from legacy_queue.http.endpoints.migration import migration
@@ -87,7 +87,10 @@ OBJECT_ENDPOINTS = (replace(ping, name="objectPing", service="object"), *_declar
 
 FAULT_TARGETS = (*map(target_of, (*ENDPOINTS, *OBJECT_ENDPOINTS)), *SIGNED_URLS)
 NOT_IN_JOURNAL = frozenset(
-    {"events", "static", *(endpoint.name for endpoint in (*CONTROL_ENDPOINTS, *INSPECT_ENDPOINTS))}
+    {
+        *("events", "inspectEvents", "static"),
+        *(endpoint.name for endpoint in (*CONTROL_ENDPOINTS, *INSPECT_ENDPOINTS)),
+    }
 )
 
 
@@ -117,9 +120,9 @@ def create_app(
     """
     # its templates and static files are of the page
     app = FlaskApp("legacy_queue.http.page", TrustedProxies(proxies))
-    events = events_endpoint(project, services.clock, services.stopping, sign_in.identity)
+    events = event_endpoints(project, sign_in.identity, has_broker=services.publisher.has_broker)
     pages = Pages(sign_in, services.clock, control, root_url).endpoints
-    bare = (events, migration, *pages, *INSPECT_ENDPOINTS, *control_endpoints(control is not None))
+    bare = (*events, migration, *pages, *INSPECT_ENDPOINTS, *control_endpoints(control is not None))
     excluded = {*NOT_IN_JOURNAL, *(page.name for page in pages)}
     journal = Journal(excluded, services.clock.now, is_kept=control is not None)
     prefixed = (*ENDPOINTS, *OBJECT_ENDPOINTS, *legacy_stubs(has_legacy_stubs))

@@ -4,7 +4,7 @@ Storage is Table, Queue and BlobContainer of a StorageAccount, each in its own m
 may raise ServiceUnavailable: then the caller does not know whether it happened.
 """
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Protocol, runtime_checkable
 
@@ -106,12 +106,6 @@ class Broker(Protocol):
 
     def check(self) -> None:
         """Return if the broker is there, with all exchanges, and after a failure accepts messages again."""
-
-    def follow(self, exchange: str | None, pattern: str) -> Generator[Event | None]:
-        """Events from now on of the exchange, or of all, whose routing key or a route matches the pattern.
-
-        Yields None about every second without an event. Closing it ends its connection.
-        """
 
     def close(self) -> None:
         """Close all connections."""

@@ -66,6 +66,11 @@ def serve(settings: Settings, *, has_default_ports: bool) -> None:
             "azurite-account-is-open",
             why="--azurite-default-account: everybody knows its key, and so does a page in a browser",
         )
+    if settings.workers > 1 and not settings.amqp_url:
+        log.info(
+            "events-of-each-process",
+            why="--workers above 1 without amqp-url: GET /events has the events of the process that answers",
+        )
     with ExitStack() as stack:
         stack.enter_context(served_file(settings))
         listener = _listen(settings)

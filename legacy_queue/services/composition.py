@@ -12,8 +12,10 @@ from legacy_queue.services.claim_work.poller_registry import PollerRegistry
 from legacy_queue.services.claim_work.wakes import Wakes
 from legacy_queue.services.concurrency import Threads
 from legacy_queue.services.control.clock_control import ClockControl
-from legacy_queue.services.events.event_feed import EventFeed
+from legacy_queue.services.events.event_buffer import EventBuffer
 from legacy_queue.services.events.event_publisher import EventPublisher
+from legacy_queue.services.events.event_streams import EventStreams
+from legacy_queue.services.events.stream_admission import StreamAdmission
 from legacy_queue.services.gate import Gate
 from legacy_queue.services.inspection.inspection import Inspection
 from legacy_queue.services.inspection.migration_report import MigrationReport
@@ -68,8 +70,10 @@ class Services:
         # set when the process ends
         self.stopping = Event()
         self.gate = Gate()
-        self.event_feed = EventFeed(broker, clock.now, waiter, settings.max_streams)
-        self.publisher = EventPublisher(broker, self.event_feed, is_todays=settings.has_todays_events)
+        self.event_buffer = EventBuffer(clock.now)
+        admission = StreamAdmission(settings.max_streams)
+        self.event_streams = EventStreams(self.event_buffer, admission, waiter, self.stopping)
+        self.publisher = EventPublisher(broker, self.event_buffer, is_todays=settings.has_todays_events)
         self.timers = Timers(storage.timers, clock)
         self.pollers = PollerRegistry(
             storage.work_queues,
@@ -121,7 +125,7 @@ class Services:
             self.claims,
             self.peeking,
             clock,
-            self.event_feed,
+            self.event_buffer,
         )
 
         self.migration_report = MigrationReport(self.workers, self.claims, clock)
@@ -162,7 +166,7 @@ class Services:
             acts.append(PeriodicAct(self.pollers.watch, self.pollers.watch_interval))
         loops = [*[self.resolver.run] * RESOLVERS, self.periodic_jobs.run]
         ending = Ending(
-            wakes=(self.resolver.wake, self.pollers.end, self.event_feed.end),
+            wakes=(self.resolver.wake, self.pollers.end, self.event_buffer.wake),
             last=(
                 self.workers.note_counted,
                 self.workers.flush,

@@ -89,13 +89,16 @@ class QueueHttp:
 
     @contextmanager
     def events(self, deadline: float, **query: str) -> Iterator[Iterator[Mapping[str, Any]]]:
-        """Follow ``GET /events``. No event is missed from the begin of the context on.
+        """Follow the events of the server's only process, with a broker too. No event is missed from the
+        begin of the context on.
 
         Events are as in the reference, with their ``id``. The iterator raises TimeoutError at ``deadline``
         (monotonic), and ends when the server ends the stream.
         """
         options = {"params": query, "stream": True, "headers": {"Connection": "keep-alive"}}
-        with self.send("GET", f"{self._root_url}/events", self._credentials.sign, **options) as answer:
+        with self.send(
+            "GET", f"{self._root_url}/inspect/v1/events", self._credentials.sign, **options
+        ) as answer:
             events = parse_events(_lines(answer, deadline))
             yield (
                 {"id": event.get("id", ""), **json.loads(event["data"])}
@@ -121,7 +124,7 @@ def _lines(answer: requests.Response, deadline: float) -> Iterator[bytes]:
 
 
 def parse_events(lines: Iterable[bytes]) -> Iterator[dict[str, str]]:
-    """The fields of each event of ``GET /events``, whose lines have no line ends. A comment has no name.
+    """The fields of each event of a stream, whose lines have no line ends. A comment has no name.
 
     An event that the stream cuts off is dropped. Source: HTML, "Server-sent events". Reads only the queue's
     form: no field is repeated, and lines end with a line feed.

@@ -6,7 +6,6 @@ import secrets
 import socket
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
@@ -103,14 +102,6 @@ def tls_rabbitmq(tmp_path_factory: pytest.TempPathFactory, rabbitmq_home: Path) 
 
 def keys(messages: list[Any]) -> list[str]:
     return [message.delivery_info["routing_key"] for message in messages]
-
-
-def followed(following: Iterator[Event | None], count: int) -> list[Event]:
-    """The next so many events."""
-    found: list[Event] = []
-    while len(found) < count:
-        found += filter(None, [next(following)])
-    return found
 
 
 def test_a_consumer_gets_an_event_once_as_persistent_json_with_its_routes_in_cc(
@@ -237,30 +228,6 @@ def test_a_broker_that_refuses_the_login_is_away_and_the_log_says_once_why(
         assert "amqp://" not in said
 
 
-def test_a_follower_gets_from_now_on_what_its_exchange_and_pattern_match(broker: AmqpBroker) -> None:
-    broker.publish([event("task-defined", "primary.before.0", "one")])
-    expected: dict[tuple[str | None, str], list[int]] = {
-        (None, "#"): [0, 1, 2],
-        (None, "route.one"): [1],
-        (None, "route.#"): [1, 2],
-        (None, "primary.*.0"): [0],
-        (None, "primary.task"): [],
-        ("task-exception", "#"): [1],
-    }
-    with ExitStack() as stack:
-        streams = [stack.enter_context(closing(broker.follow(*what))) for what in expected]
-        sent = [
-            event("task-defined", "primary.task.0"),
-            event("task-exception", "primary.task.1", "one"),
-            event("task-group-resolved", "primary.group", "two.three"),
-        ]
-        broker.publish(sent)
-        for following, indexes in zip(streams, expected.values(), strict=True):
-            assert followed(following, len(indexes)) == [sent[index] for index in indexes]
-        with ThreadPoolExecutor(len(streams)) as threads:
-            assert [*threads.map(next, streams)] == [None] * len(streams)
-
-
 def test_a_stopped_or_blocked_broker_is_away_until_it_is_started_again(
     tls_rabbitmq: TlsRabbitMQ, rabbitmq_home: Path, connected: Callable[..., AmqpBroker]
 ) -> None:
@@ -271,10 +238,9 @@ def test_a_stopped_or_blocked_broker_is_away_until_it_is_started_again(
         before.channel.queue_declare("kept", durable=True, auto_delete=False)
         before.channel.queue_bind("kept", full_name("stopped", "task-pending"), "#")
     broker.publish([event("task-pending", "before")])
-    following = broker.follow(None, "#")
-    acts = (lambda: broker.publish([event()]), broker.check)
+    acts: list[Callable[[], None]] = [lambda: broker.publish([event()]), broker.check]
     rabbitmq.stop()
-    for act in (*acts, lambda: followed(following, 1)):
+    for act in acts:
         with pytest.raises(BrokerAway):
             act()
     settings = {"disk_free_limit.absolute": "1000000GB"}
@@ -301,7 +267,3 @@ def test_amqps_is_used_only_with_a_broker_that_proves_its_name(
     broker = connected(url, "tls")
     broker.check()
     broker.publish([event(), event(text="x" * 500_000)])
-    with closing(broker.follow("task-failed", "#")) as following:
-        broker.publish([event("task-failed")])
-        assert followed(following, 1) == [event("task-failed")]
-        assert next(following) is None

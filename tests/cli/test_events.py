@@ -3,21 +3,21 @@
 import json
 import re
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from legacy_queue.domain.events import Event
 from legacy_queue.domain.ids import slugid
 from tests.cli.asking import TIME, env_for, served
 from tests.docs.terminal import free_port
 from tests.http.calls import QueueCalls
-from tests.http.published import check_event
 from tests.rabbitmq import RabbitMQ
 from tests.system.http_queue import Queue
-from tests.system.processes import Running, run, serve, wait_until
+from tests.system.processes import Running, environment, run, serve, wait_until
 
 MEMORY = ("--storage", "memory")
 
@@ -65,24 +65,25 @@ def test_a_line_names_the_event_its_task_and_its_run(tmp_path: Path) -> None:
     assert len(running.errors.splitlines()) == 1
 
 
-def test_events_of_the_broker_are_printed(tmp_path: Path, rabbitmq: RabbitMQ) -> None:
-    """The server also ends in order, while its stream has a connection to the broker."""
-    task_id, project = slugid(), f"events-{slugid()}"
+def test_with_a_broker_the_command_says_which_line_of_python_prints_the_events(
+    tmp_path: Path, rabbitmq: RabbitMQ
+) -> None:
+    project, printed = f"events-{slugid()}", tmp_path / "printed"
     broker = {"LEGACY_QUEUE_AMQP_URL": rabbitmq.url, "LEGACY_QUEUE_PROJECT": project}
-    with (
-        serve(tmp_path, *MEMORY, env=broker) as server,
-        following(tmp_path, server.root_url, "--json", "--routing-key", "route.index.*.b") as running,
-    ):
-        failed(Queue(server), task_id)
-        printed = [json.loads(line) for line in running.lines(6)]
-        assert server.end(signal.SIGTERM) == 0
-        assert "graceful timeout" not in server.errors
-        assert rabbitmq.url not in server.errors
-    for event in printed:
-        exchange, _, name = event["exchange"].rpartition("/")
-        assert exchange == f"exchange/{project}/v1"
-        check_event(Event(name, event["routingKey"], tuple(event["routes"]), event["payload"]))
-    assert {event["payload"]["status"]["taskId"] for event in printed} == {task_id}
+    with serve(tmp_path, *MEMORY, env=broker) as server:
+        with run(tmp_path / "events", "events", "--root-url", server.root_url) as refused:
+            assert refused.wait() == 1
+        [line] = re.findall(r"^import .*", refused.errors, re.MULTILINE)
+        command = [sys.executable, "-u", "-c", line]
+        with (
+            printed.open("wb") as output,
+            subprocess.Popen(command, stdout=output, env=environment(**broker)) as consumer,
+        ):
+            queue = Queue(server)
+            try:  # until it has begun to consume
+                wait_until(lambda: queue.create(workerType="consumed") and "pending" in printed.read_text())
+            finally:
+                consumer.kill()
 
 
 @pytest.mark.processes

@@ -368,7 +368,7 @@ class Queue(QueueCalls):
 
     def published(self) -> list[Event]:
         """Every event so far, oldest first."""
-        return [event for _, event in events_in(self.server.services.event_feed)]
+        return [event for _, event in events_in(self.server.services.event_buffer)]
 
     def poll_target(self) -> str:
         """Where a worker polls: the target of the signed URL of the pool's lowest priority."""

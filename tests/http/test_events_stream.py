@@ -1,20 +1,18 @@
-"""``GET /events``: which events are in a stream, where it begins and how it ends."""
+"""``GET /events``: which events are in a stream, where it begins, and who may follow it."""
 
 import json
 from collections.abc import Iterator
 from datetime import timedelta
 from itertools import islice
-from threading import Event as Flag
 from typing import Any
 from urllib.parse import quote
 
 import pytest
 from werkzeug.test import Client, TestResponse
 
-from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.events import EXCHANGES, group_resolved
-from legacy_queue.ports import BrokerAway
-from legacy_queue.services.events.event_feed import EventFeed, FedEvent
+from legacy_queue.services.events.event_buffer import BufferedEvent
+from legacy_queue.services.events.event_streams import EventStreams, Following
 from legacy_queue.testing.queue_http import parse_events
 from tests.http.calls import (
     GROUP_ID,
@@ -33,16 +31,18 @@ from tests.http.test_ui import signed_in
 from tests.memory_server import FakeClock
 
 EVENT = group_resolved(GROUP_ID, "a-scheduler")
-FED = FedEvent("1", NOW, EVENT.exchange, EVENT.routing_key, EVENT.routes, b'{"a":1}')
+BUFFERED = BufferedEvent("1", NOW, EVENT.exchange, EVENT.routing_key, EVENT.routes, b'{"a":1}')
 
 
-def ask(http: Client, query: str = "", method: str = "GET", **headers: str) -> TestResponse:
+def ask(
+    http: Client, query: str = "", method: str = "GET", path: str = "/events", **headers: str
+) -> TestResponse:
     return http.open(
-        f"/events{query}",
+        path + query,
         method=method,
         base_url=ROOT_URL,
         headers={name.replace("_", "-"): value for name, value in headers.items()},
-        environ_overrides={"RAW_URI": f"/events{query}", "REMOTE_ADDR": "127.0.0.1"},
+        environ_overrides={"RAW_URI": path + query, "REMOTE_ADDR": "127.0.0.1"},
     )
 
 
@@ -105,38 +105,27 @@ def test_an_unknown_exchange_is_refused(queue: Queue) -> None:
         refused(answer, 400, "InvalidRequestArguments", repr(name), *EXCHANGES)
 
 
-class Feed(EventFeed):
-    """Yields the items of a test in turn: an exception is raised, a function is called for its item.
-
-    It stands for the feed of a process or of a broker, whose own tests are in tests/services.
-    """
+class Streams(EventStreams):
+    """One stream, of the items of a test in turn: a function is called for its item."""
 
     def __init__(self, *items: Any) -> None:
         self._items = items
 
-    def follow(self, *_: Any, **_more: Any) -> Iterator[Any]:
-        if self._items and isinstance(self._items[0], Exception):
-            raise self._items[0]
-        return self._next_items()
-
-    def _next_items(self) -> Iterator[Any]:
+    def follow(self, *_: Any) -> Following:
         for item in self._items:
-            if isinstance(item, Exception):
-                raise item
             yield item() if callable(item) else item
         raise AssertionError("the stream asked for more")
 
 
-def serving(feed: Feed, clock: FakeClock | None = None, stopping: Flag | None = None) -> Client:
-    fakes: Any = {"event_feed": feed, "clock": clock or FakeClock(NOW), "stopping": stopping or Flag()}
+def serving(streams: Streams, clock: FakeClock | None = None) -> Client:
     services = Queue().server.services
-    vars(services).update(fakes)
+    vars(services).update({"event_streams": streams, "clock": clock or FakeClock(NOW)})
     return bare_client(services)
 
 
 def test_a_head_request_gets_the_same_headers_and_follows_nothing() -> None:
-    answer = ask(serving(Feed(AssertionError("followed"))), method="HEAD")
-    followed = ask(serving(Feed(FED)))
+    answer = ask(serving(Streams()), method="HEAD")
+    followed = ask(serving(Streams(BUFFERED)))
     assert (answer.status_code, answer.data) == (200, b"")
     for response in (answer, followed):
         del response.headers["x-request-id"]
@@ -147,15 +136,17 @@ def test_a_head_request_gets_the_same_headers_and_follows_nothing() -> None:
 def test_a_stream_is_never_silent_for_more_than_fifteen_seconds() -> None:
     clock = FakeClock(NOW)
 
-    def later(seconds: float, event: FedEvent | None = None) -> Any:
-        def item() -> FedEvent | None:
+    def later(seconds: float, event: BufferedEvent | None = None) -> Any:
+        def item() -> BufferedEvent | None:
             clock.advance(timedelta(seconds=seconds))
             return event
 
         return item
 
-    feed = Feed(later(0), later(14), later(1), later(14), later(0.999, FED), later(14.9), later(0.1))
-    stream = frames(ask(serving(feed, clock)))
+    streams = Streams(
+        later(0), later(14), later(1), later(14), later(0.999, BUFFERED), later(14.9), later(0.1)
+    )
+    stream = frames(ask(serving(streams, clock)))
     received = [next(stream) for _ in range(3)]
     assert [frame.get("event", frame.get("")) for frame in received] == [
         "keep-alive",
@@ -164,28 +155,25 @@ def test_a_stream_is_never_silent_for_more_than_fifteen_seconds() -> None:
     ]
 
 
-def test_a_stream_ends_when_the_server_stops() -> None:
-    stopping = Flag()
-    http = serving(Feed(None, FED, stopping.set), stopping=stopping)
-    assert exchanges_of(ask(http), 9) == [EVENT.exchange]
-
-
-@pytest.mark.parametrize("away", [BrokerAway("away"), ServiceUnavailable("away")], ids=["broker", "storage"])
-def test_a_stream_cannot_begin_while_the_broker_is_away(away: Exception) -> None:
-    answer = ask(serving(Feed(away)))
-    refused(answer, 503, "ServiceUnavailable", "away")
-    assert answer.headers["retry-after"] == "2"
-
-
-@pytest.mark.parametrize(
-    ("scope", "status"), [("queue:events", 200), ("queue:inspect", 200), ("queue:get-task:*", 403)]
-)
-def test_without_the_anonymous_role_a_stream_needs_a_scope(scope: str, status: int) -> None:
+@pytest.mark.parametrize("path", ["/events", "/inspect/v1/events"])
+@pytest.mark.parametrize("scope", ["queue:events", "queue:inspect", "queue:get-task:*"])
+def test_without_the_anonymous_role_a_stream_needs_a_scope(scope: str, path: str) -> None:
     queue = holding(scope, anonymous_scopes=())
     query = "?follow=false"
-    refused(ask(queue.http, query), 403, "InsufficientScopes", "queue:events")
-    signed = hawk(TESTED, "GET", f"{ROOT_URL}/events{query}", NOW)
-    assert ask(queue.http, query, Authorization=signed).status_code == status
-    if scope == "queue:inspect":  # a page follows with its cookie
-        browser = Client(queue.server.app, use_cookies=False)
-        assert ask(browser, query, Cookie=signed_in(queue, TESTED)).status_code == 200
+    refused(ask(queue.http, query, path=path), 403, "InsufficientScopes", "queue:inspect")
+    signed = hawk(TESTED, "GET", f"{ROOT_URL}{path}{query}", NOW)
+    is_allowed = scope == "queue:inspect" or (scope, path) == ("queue:events", "/events")
+    assert ask(queue.http, query, path=path, Authorization=signed).status_code == (200 if is_allowed else 403)
+
+
+def test_a_page_follows_the_events_of_this_process_with_its_cookie() -> None:
+    """With a broker too, where ``/events`` leads to the broker."""
+    queue = Queue(amqp_url="amqp://guest:a-password@127.0.0.1:1", project="ours")
+    queue.server.services.event_buffer.append([EVENT])
+    headers = {"Cookie": signed_in(queue), "Last_Event_ID": "0" * 16}
+    browser = Client(queue.server.app, use_cookies=False)
+    answer = ask(browser, "?follow=false", path="/inspect/v1/events", **headers)
+    assert exchanges_of(answer, 9) == ["begins-anew", EVENT.exchange]
+    names = [f"exchange/ours/v1/{name}" for name in EXCHANGES]
+    message = refused(ask(queue.http), 404, "ResourceNotFound", *names)
+    assert "a-password" not in message

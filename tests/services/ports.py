@@ -1,25 +1,21 @@
 """Fake ports, and wrappers that intercept each call of a store or a port."""
 
 import json
-import threading
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
 from copy import copy
 from functools import cache
 from typing import Any, TypeVar, cast
 
 from legacy_queue.domain.events import Event
-from legacy_queue.domain.topics import topic_regex
 from legacy_queue.ports import Broker, BrokerAway
 from legacy_queue.ports.account import StorageAccount
-from legacy_queue.services.events.event_feed import EventFeed, FedEvent
+from legacy_queue.services.events.event_buffer import MAX_EVENTS, BufferedEvent, EventBuffer
 from legacy_queue.stores import Storage, TaskStore
 
 Port = TypeVar("Port")
 Intercept = Callable[[str, Callable[[], Any]], Any]  # is given the method's name and the call
 Deed = BaseException | Callable[[], object] | None
-
-_FOLLOW_WAIT = 0.02  # seconds between two looks for new events
 
 
 class DelegatingTasks:
@@ -59,34 +55,17 @@ class FakeBroker(Broker):
     def __init__(self) -> None:
         self.published: list[Event] = []
         self.capacity: int | None = None
-        self._more = threading.Condition()
 
     def publish(self, events: Sequence[Event]) -> None:
         for event in events:
             self.check()
-            with self._more:
-                self.published.append(event)
-                self._more.notify_all()
+            self.published.append(event)
             if self.capacity:
                 self.capacity -= 1
 
     def check(self) -> None:
         if self.capacity == 0:
             raise BrokerAway from ConnectionRefusedError()
-
-    def follow(self, exchange: str | None, pattern: str) -> Generator[Event | None, None, None]:
-        seen, keys = len(self.published), topic_regex(pattern)
-        while True:
-            self.check()
-            new = self.published[seen:]
-            seen += len(new)
-            for event in new:
-                if exchange in (None, event.exchange) and keys.fullmatch(event.routing_key):
-                    yield event
-            yield None
-            with self._more:
-                if len(self.published) == seen:
-                    self._more.wait(_FOLLOW_WAIT)
 
     def close(self) -> None:
         """There is no connection to close."""
@@ -136,13 +115,12 @@ class SequentialExecutor(Executor):
         return future
 
 
-def events_in(feed: EventFeed) -> list[tuple[str, Event]]:
-    """The events in the memory of a feed without a broker, with their ids."""
-    entries = feed.follow(None, "#", "0" * 16, is_endless=False)
-    return [(entry.id, event_of(entry)) for entry in entries if isinstance(entry, FedEvent)]
+def events_in(buffer: EventBuffer) -> list[tuple[str, Event]]:
+    """The events in the buffer, with their ids."""
+    return [(entry.id, event_of(entry)) for entry in buffer.page(0, buffer.last, MAX_EVENTS).events]
 
 
-def event_of(entry: FedEvent) -> Event:
+def event_of(entry: BufferedEvent) -> Event:
     return Event(entry.exchange, entry.routing_key, tuple(entry.routes), json.loads(entry.payload))
 
 

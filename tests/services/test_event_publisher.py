@@ -2,18 +2,17 @@
 
 import pytest
 
-from legacy_queue.adapters.clock import SystemWaiter
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.events import Event
 from legacy_queue.domain.ids import slugid
 from legacy_queue.ports import BrokerAway
-from legacy_queue.services.events.event_feed import EventFeed
+from legacy_queue.services.events.event_buffer import EventBuffer
 from legacy_queue.services.events.event_publisher import EventPublisher
 from legacy_queue.services.tasks.claims import ClaimProof
 from tests.domain.tasks import ALICE, NOW, SECOND, task_body
 from tests.services.artifact_calls import create
 from tests.services.harness import Harness, PublishedEvent
-from tests.services.ports import Crash, FakeBroker, FaultAt
+from tests.services.ports import Crash, FakeBroker, FaultAt, events_in
 
 LIFE = [("task-defined", None), ("task-pending", 0), ("task-running", 0), ("task-completed", 0)]
 ONE, TWO = (Event("of-a-test", "a.b", (), {"number": number}) for number in (1, 2))
@@ -25,8 +24,9 @@ def of_task(events: list[PublishedEvent], task_id: str) -> list[tuple[str, int |
 
 
 def test_while_the_broker_is_away_only_the_check_calls_it() -> None:
-    broker = FakeBroker()
-    publisher = EventPublisher(broker, EventFeed(broker, lambda: NOW, SystemWaiter()))
+    """And the memory of the process has what was published, and nothing else."""
+    broker, buffer = FakeBroker(), EventBuffer(lambda: NOW)
+    publisher = EventPublisher(broker, buffer)
     broker.capacity = 0
     with pytest.raises(BrokerAway):
         publisher.publish([ONE])
@@ -34,11 +34,12 @@ def test_while_the_broker_is_away_only_the_check_calls_it() -> None:
     broker.capacity = None
     with pytest.raises(BrokerAway):
         publisher.publish([ONE])
-    assert (publisher.is_away, broker.published) == (True, [])
+    assert (publisher.is_away, broker.published, events_in(buffer)) == (True, [], [])
     publisher.check()
     publisher.publish([ONE])
     publisher.check()
     assert (publisher.is_away, broker.published) == (False, [ONE])
+    assert [event for _, event in events_in(buffer)] == [ONE]
 
 
 def test_a_transition_does_not_overtake_events_that_only_a_timer_says_are_missing(harness: Harness) -> None:

@@ -126,6 +126,7 @@ def test_shared_memory_that_is_removed_while_a_process_dies_takes_nothing_acknow
         wait_until(lambda: server.ready() == 503)
         wait_until(lambda: create(queue, acknowledged) == 503)
         assert "storage-file-removed" in server.errors
+        assert "events-of-each-process" in server.errors, "they have no broker"
         server.end()
     with serve(tmp_path) as server:
         for task_id in acknowledged:

@@ -7,9 +7,11 @@ import pytest
 import requests
 
 import tests.clients.python  # noqa: F401  which makes the client of 2017 run on this Python
+from legacy_queue.domain.ids import slugid
 from legacy_queue.testing import FaultNeverFired, LegacyQueue, RequestFailed
 from legacy_queue.testing.claimed_run import ClaimProtocol
 from legacy_queue.testing.queue_http import parse_events
+from tests.rabbitmq import RabbitMQ
 
 pytestmark = pytest.mark.processes
 
@@ -73,6 +75,17 @@ def test_wait_for_event_finds_an_event_before_and_during_the_wait(legacy_queue: 
     creating.start()
     assert legacy_queue.wait_for_event("task-pending", after=first, timeout=60)["routes"] == []
     creating.join()
+
+
+def test_events_are_found_and_waited_for_with_a_broker_too(rabbitmq: RabbitMQ) -> None:
+    with LegacyQueue(amqp_url=rabbitmq.url, project=f"kit-{slugid()}") as queue:
+        task_id = queue.create_task()
+        creating = threading.Timer(0.1, queue.cancel, [task_id])
+        creating.start()
+        queue.wait_for(task_id, "exception", timeout=60)
+        creating.join()
+        names = [event["exchange"].rpartition("/")[2] for event in queue.events()]
+        assert names[:3] == ["task-defined", "task-pending", "task-exception"]
 
 
 @pytest.mark.parametrize(("status", "left"), [(503, 1), (409, 0)])

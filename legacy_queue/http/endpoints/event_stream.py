@@ -1,85 +1,105 @@
-"""``GET /events``: the queue's events as server-sent events, with or without a broker.
+"""The queue's events as server-sent events: ``GET /events``, and what this process has of them.
 
 Source: "Queue AMQP Exchanges" for the events, the HTML standard's "Server-sent events" for the form.
 """
 
 from collections.abc import Callable, Iterator
 from datetime import timedelta
-from threading import Event as Flag
 
 from flask import Response
 
 from legacy_queue.domain.authentication import Identity
-from legacy_queue.domain.errors import InvalidRequestArguments, ServiceUnavailable
+from legacy_queue.domain.errors import InvalidRequestArguments
 from legacy_queue.domain.events import EXCHANGES
 from legacy_queue.domain.json_bytes import to_json
 from legacy_queue.domain.scopes import AnyOf
 from legacy_queue.http.client_connection import disconnected
 from legacy_queue.http.endpoint import Call, Endpoint, endpoint
+from legacy_queue.http.endpoints.inspect import SCOPE, inspect_endpoint
 from legacy_queue.http.request_log import Environ
-from legacy_queue.ports import BrokerAway, Clock
-from legacy_queue.services.events.event_feed import BeginsAnew, EventFeed, FedEvent
+from legacy_queue.ports import Clock
+from legacy_queue.services.events.event_buffer import BufferedEvent
+from legacy_queue.services.events.event_streams import BeginsAnew, EventFilter, EventStreams, Following
+from legacy_queue.services.events.stream_admission import Follower
 
+_QUERY = ("exchange", "follow", "lastEventId", "routingKey")
 _RETRY = 2000  # milliseconds until a client comes back
 _KEEP_ALIVE = timedelta(seconds=15)
 _HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}  # the second is nginx's
+_AT_THE_BROKER = (
+    "the events of this queue are at its broker, which the setting amqp-url names, in the topic exchanges "
+    "{}. Consume them there. This line of Python prints each event. It needs kombu, and the broker's URL in "
+    "LEGACY_QUEUE_AMQP_URL:\n"
+    "import kombu, os; queue = kombu.Connection(os.environ['LEGACY_QUEUE_AMQP_URL']).SimpleQueue(kombu.Queue("
+    "exclusive=True, bindings=[kombu.binding(kombu.Exchange('exchange/{}/v1/' + name, 'topic'), '#') "
+    "for name in '{}'.split()]), no_ack=True); any(print(event.payload) for event in iter(queue.get, None))"
+)
 
 
-def events_endpoint(
-    project: str, clock: Clock, stopping: Flag, sign_in: Callable[[Environ], Identity | None]
-) -> Endpoint:
-    """``/events`` with the exchanges of the project. Its streams end once ``stopping`` is set.
+def event_endpoints(
+    project: str, sign_in: Callable[[Environ], Identity | None], *, has_broker: bool
+) -> tuple[Endpoint, Endpoint]:
+    """``/events`` and ``/inspect/v1/events``, with the exchanges of the project.
 
-    The pages follow them too, with the cookie that ``sign_in`` knows.
+    With a broker only the second is served. The pages follow it, with the cookie that ``sign_in`` knows.
     """
 
     @endpoint(
         "GET",
         "/events",
         "Follow Events",
-        query=("exchange", "follow", "lastEventId", "routingKey"),
-        scopes=AnyOf(("queue:events", "queue:inspect")),
-        sign_in=sign_in,
+        query=_QUERY,
+        scopes=AnyOf(("queue:events", SCOPE)),
+        disabled=_at_the_broker(project) if has_broker else "",
     )
-    def events(call: Call[EventFeed]) -> Response:
+    def events(call: Call[tuple[EventStreams, Clock]]) -> Response:
         """The events from now on, or those after the event with the id in Last-Event-ID. The stream goes on
-        until the client or the server ends it.
+        until the client or the server ends it. With a broker it is a 404 that says how to consume the events
+        there.
 
-        No event after the beginning of the answer is missed. Without a broker these are the events of this
-        process, which keeps the last 10,000. If events after that id are lost, as after a restart, the event
-        ``begins-anew`` comes first. Each of several processes has its own events: only a broker has all of
-        them. With ``follow`` false the answer ends after the events that this process has kept. A routingKey
-        has at most one ``#``.
+        No event after the beginning of the answer is missed. These are the events of this server process,
+        which keeps the last 10,000. If events after that id are lost, as after a restart, the event
+        ``begins-anew`` comes first. Several processes need a broker for a complete stream: each has its own
+        events only. With ``follow`` false the answer ends after the events that this process has kept. A
+        routingKey has at most one ``#``.
         """
-        exchange = _exchange(call.query["exchange"], project) if "exchange" in call.query else None
-        after = call.environ.get("HTTP_LAST_EVENT_ID", call.query.get("lastEventId", ""))
-        feed = call.authorize()
-        stream: Iterator[bytes] = iter(())
-        is_disconnected = disconnected(call.environ)
-        if call.environ["REQUEST_METHOD"] != "HEAD":
-            try:
-                followed = feed.follow(
-                    exchange,
-                    call.query.get("routingKey", "#"),
-                    after,
-                    _followers(call),
-                    is_endless=call.query.get("follow") != "false",
-                    is_disconnected=is_disconnected,
-                )
-            except ValueError as error:
-                raise InvalidRequestArguments(str(error)) from None
-            except BrokerAway:
-                raise ServiceUnavailable("the broker is away: its events cannot be followed now") from None
-            stream = _stream(followed, project, clock, lambda: stopping.is_set() or is_disconnected())
-        return Response(stream, content_type="text/event-stream", headers=_HEADERS)
+        return _answer(call, project)
 
-    return events
+    @inspect_endpoint("GET", "/inspect/v1/events", "Inspect Events", query=_QUERY, sign_in=sign_in)
+    def inspect_events(call: Call[tuple[EventStreams, Clock]]) -> Response:
+        """The events of this server process since its start, as ``/events``, with a broker too: for a person
+        who looks at the queue. It lacks the events that other processes have published.
+        """
+        return _answer(call, project)
+
+    return events, inspect_events
 
 
-def _followers(call: Call[EventFeed]) -> list[str]:
-    """The address of the caller, and the client if there are credentials."""
-    address: str = call.environ.get("REMOTE_ADDR", "")
-    return [f"address {address}", *([f"client {call.client_id}"] if call.client_id else [])]
+def _at_the_broker(project: str) -> str:
+    names = ", ".join(exchange.full_name(project) for exchange in EXCHANGES.values())
+    return _AT_THE_BROKER.format(names, project, " ".join(EXCHANGES))
+
+
+def _answer(call: Call[tuple[EventStreams, Clock]], project: str) -> Response:
+    exchange = _exchange(call.query["exchange"], project) if "exchange" in call.query else None
+    after = call.environ.get("HTTP_LAST_EVENT_ID", call.query.get("lastEventId", ""))
+    streams, clock = call.authorize()
+    stream: Iterator[bytes] = iter(())
+    if call.environ["REQUEST_METHOD"] != "HEAD":
+        begin = streams.read if call.query.get("follow") == "false" else streams.follow
+        try:
+            wanted = EventFilter(exchange, call.query.get("routingKey", "#"))
+            following = begin(wanted, after, _follower(call))
+        except ValueError as error:
+            raise InvalidRequestArguments(str(error)) from None
+        stream = _stream(following, project, clock)
+    return Response(stream, content_type="text/event-stream", headers=_HEADERS)
+
+
+def _follower(call: Call[tuple[EventStreams, Clock]]) -> Follower:
+    address = f"address {call.environ.get('REMOTE_ADDR', '')}"
+    names = [address, f"client {call.client_id}"] if call.client_id else [address]
+    return Follower(names, disconnected(call.environ))
 
 
 def _exchange(name: str, project: str) -> str:
@@ -89,26 +109,19 @@ def _exchange(name: str, project: str) -> str:
     return short
 
 
-def _stream(
-    followed: Iterator[FedEvent | BeginsAnew | None], project: str, clock: Clock, is_over: Callable[[], bool]
-) -> Iterator[bytes]:
+def _stream(following: Following, project: str, clock: Clock) -> Iterator[bytes]:
     yield b"retry: %d\n\n" % _RETRY
     last = clock.monotonic()
-    try:
-        for item in followed:
-            if item or clock.monotonic() - last >= _KEEP_ALIVE:
-                yield _framed(item, project) if item else b": keep-alive\n\n"
-                last = clock.monotonic()
-            if is_over():
-                return
-    except (BrokerAway, ServiceUnavailable):
-        return  # the client connects again, and gets the reason if it still holds
+    for item in following:
+        if item or clock.monotonic() - last >= _KEEP_ALIVE:
+            yield _framed(item, project) if item else b": keep-alive\n\n"
+            last = clock.monotonic()
 
 
-def _framed(item: FedEvent | BeginsAnew, project: str) -> bytes:
+def _framed(item: BufferedEvent | BeginsAnew, project: str) -> bytes:
     if isinstance(item, str):
         return b"event: %b\ndata: {}\n\n" % item.encode()  # an EventSource ignores an event without data
     exchange = EXCHANGES[item.exchange].full_name(project)
     about = to_json({"exchange": exchange, "routingKey": item.routing_key, "routes": item.routes})
-    head = (f"id: {item.id}\n" if item.id else "") + f"event: {item.exchange}\ndata: "
+    head = f"id: {item.id}\nevent: {item.exchange}\ndata: "
     return b'%b%b,"payload":%b}\n\n' % (head.encode(), about[:-1], item.payload)

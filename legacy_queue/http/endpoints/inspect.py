@@ -32,7 +32,7 @@ def inspect_task(call: Call[tuple[Inspection, Journal, Clock]]) -> Reply:
 
     Each moment of ``story`` has ``time``, ``what`` (a sentence) and ``kind``. A server with --control also
     has the task's requests, those that were refused too, and the moves of the clock. An ``event`` is there if
-    this process has published it, with a broker while a stream was open.
+    this server process has published it since its start, and still has it in memory.
 
     ``message`` is what the task's message is from then on: ``visible``, ``hidden`` by a poll until
     ``hiddenUntil``, ``held`` by the claim until ``takenUntil``, or ``gone``. Without --control, and where

@@ -1,4 +1,4 @@
-"""Publishes events to the broker, or to the event feed of this process without a broker."""
+"""Publishes events to the broker, if there is one, and keeps them in the memory of this process."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -6,7 +6,7 @@ from contextlib import contextmanager, suppress
 
 from legacy_queue.domain.events import Event
 from legacy_queue.ports import Broker, BrokerAway
-from legacy_queue.services.events.event_feed import EventFeed
+from legacy_queue.services.events.event_buffer import EventBuffer
 
 
 class EventPublisher:
@@ -15,13 +15,17 @@ class EventPublisher:
     ``is_todays``: the events have today's shape, else that of 2018. ``published`` counts them by exchange.
     """
 
-    def __init__(self, broker: Broker | None, feed: EventFeed, *, is_todays: bool = False) -> None:
+    def __init__(self, broker: Broker | None, buffer: EventBuffer, *, is_todays: bool = False) -> None:
         self._broker = broker
-        self._feed = feed
+        self._buffer = buffer
         self._is_todays = is_todays
         # the kind of the error of the broker's last call, "" if it succeeded: who reads it may be anybody
         self.failure = ""
         self.published: Counter[str] = Counter()
+
+    @property
+    def has_broker(self) -> bool:
+        return self._broker is not None
 
     @property
     def is_away(self) -> bool:
@@ -29,15 +33,19 @@ class EventPublisher:
         return self.failure != ""
 
     def publish(self, events: Sequence[Event]) -> None:
-        """Return once the broker confirmed the events, in this order. Raises BrokerAway."""
+        """Return once the broker, if there is one, has confirmed the events in this order. Raises BrokerAway.
+
+        Only then they are in the buffer: it has no event that was not published.
+        """
         events = self._shaped(events)
-        if self._broker is None:
-            self._feed.append(events)
-        elif events:
+        if not events:
+            return
+        if self._broker:
             if self.is_away:
                 raise BrokerAway
             with self._noted():
                 self._broker.publish(events)
+        self._buffer.append(events)
         for event in events:
             self.published[event.exchange] += 1
 

@@ -15,7 +15,7 @@ from legacy_queue.domain.task import Run, Task
 from legacy_queue.domain.times import format_time
 from legacy_queue.domain.worker_record import RecordPath, WorkerRecord
 from legacy_queue.ports import Clock
-from legacy_queue.services.events.event_feed import EventFeed
+from legacy_queue.services.events.event_buffer import EventBuffer
 from legacy_queue.services.inspection.explanation import Facts, Wait, explain
 from legacy_queue.services.inspection.peeking import Peeking
 from legacy_queue.services.inspection.story import Moment, story
@@ -76,7 +76,7 @@ class Inspection:
         claims: Claims,
         peeking: Peeking,
         clock: Clock,
-        event_feed: EventFeed,
+        event_buffer: EventBuffer,
     ) -> None:
         self._tasks = tasks
         self._dependencies = dependencies
@@ -86,7 +86,7 @@ class Inspection:
         self._claims = claims
         self._peeking = peeking
         self._clock = clock
-        self._event_feed = event_feed
+        self._event_buffer = event_buffer
         self.clock_moves: deque[Moment] = deque(maxlen=_MAX_CLOCK_MOVES)
 
     def record_clock_move(self, begin: datetime, what: str, moved_to: datetime, is_frozen: bool) -> None:
@@ -95,8 +95,11 @@ class Inspection:
         self.clock_moves.append(Moment(format_time(begin), what, "clock", facts))
 
     def story(self, task: Task, requests: Iterable[Mapping[str, Any]] | None) -> list[Moment]:
-        """What happened to the task. ``requests`` are those of it in the journal, if there is one."""
-        kept = self._event_feed.kept(task.task_id)
+        """What happened to the task. ``requests`` are those of it in the journal, if there is one.
+
+        Its events are those that this process has published since its start, and still has in memory.
+        """
+        kept = self._event_buffer.of_task(task.task_id)
         events = [Moment(format_time(event.time), f"{event.exchange} published", "event") for event in kept]
         sees_polls = requests is not None and self.sees_polls
         return story(task, requests or (), events, [*self.clock_moves], sees_polls=sees_polls)

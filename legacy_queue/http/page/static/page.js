@@ -56,7 +56,7 @@ async function refresh() {
   } catch {
     return say("The queue does not answer.");
   }
-  say(`Events are followed; as of ${live.querySelector("[data-now]").dataset.now.slice(11, 19)}.`);
+  say(`Events of this server process are followed; as of ${live.querySelector("[data-now]").dataset.now.slice(11, 19)}.`);
   pause = Math.min(MAX_PAUSE, Math.max(MIN_PAUSE, SHARE * (Date.now() - begun)));
   waitForWhatIsDue();
   showLog();
@@ -102,7 +102,7 @@ function about(event) {
 }
 
 function follow() {
-  events = new EventSource("/events");
+  events = new EventSource("/inspect/v1/events");
   events.onopen = () => fetchIn(0); // what happened meanwhile
   events.onerror = () => say("The queue is away, or has no room for another stream: waiting for it.");
   for (const name of document.querySelector("meta[name=exchanges]").content.split(" ")) {

@@ -1,0 +1,129 @@
+"""The last events that this process has published, in memory.
+
+It is for streams of events and for what a person is shown. Nothing is decided by it: it lacks the events of
+other processes, and those before the start of this one.
+"""
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from itertools import islice
+from typing import NamedTuple
+
+from legacy_queue.domain.events import Event
+from legacy_queue.domain.json_bytes import to_json
+from legacy_queue.domain.times import epoch_milliseconds
+
+MAX_EVENTS = 10_000
+MAX_EVENTS_SIZE = 64 * 1024 * 1024  # bytes of their payloads
+
+
+class BufferedEvent(NamedTuple):
+    """An event and when it was published. ``id`` is its number, with 16 digits."""
+
+    id: str
+    time: datetime
+    exchange: str
+    routing_key: str
+    routes: Sequence[str]
+    # JSON, made once for all streams
+    payload: bytes
+
+    @property
+    def keys(self) -> list[str]:
+        """Its routing keys."""
+        return [self.routing_key, *(f"route.{route}" for route in self.routes)]
+
+
+class BufferPage(NamedTuple):
+    """Some events in order, and the number behind which the next page begins.
+
+    ``is_missing``: events before them are no longer in memory, or are of another process.
+    """
+
+    events: Sequence[BufferedEvent]
+    end: int
+    is_missing: bool
+
+
+class EventBuffer:
+    """The last 10,000 events, 64 MiB at most, each with the next number.
+
+    The numbers begin at the time of the first use. So those of an earlier process are lower, also of one that
+    was forked from the same parent.
+    """
+
+    def __init__(self, now: Callable[[], datetime]) -> None:
+        self._now = now
+        self._lock = threading.Lock()
+        self._events: deque[BufferedEvent] = deque()
+        # bytes of their payloads
+        self._size = 0
+        self._last = 0
+        # None while nobody waits for it
+        self._news: threading.Event | None = None
+
+    def append(self, events: Sequence[Event]) -> None:
+        """Keep the events, in this order. The oldest are dropped."""
+        with self._lock:
+            self._begin()
+            now = self._now()
+            for event in events:
+                self._last += 1
+                payload = to_json(event.payload)
+                self._events.append(
+                    BufferedEvent(
+                        f"{self._last:016}", now, event.exchange, event.routing_key, event.routes, payload
+                    )
+                )
+                self._size += len(payload)
+                while len(self._events) > MAX_EVENTS or self._size > MAX_EVENTS_SIZE:
+                    self._size -= len(self._events.popleft().payload)
+            self._wake()
+
+    @property
+    def last(self) -> int:
+        """The number of the last event."""
+        with self._lock:
+            self._begin()
+            return self._last
+
+    def of_task(self, task_id: str) -> list[BufferedEvent]:
+        """The events of the task that are in memory."""
+        with self._lock:
+            return [event for event in self._events if event.routing_key.startswith(f"primary.{task_id}.")]
+
+    def page(self, after: int, until: int, limit: int) -> BufferPage:
+        """Up to ``limit`` events with numbers above ``after``, up to the number ``until``.
+
+        All numbers are missing up to an ``after`` above ``until``: it is of a process that started later.
+        """
+        with self._lock:
+            dropped = self._last - len(self._events)  # the last number that is not in memory
+            wanted = after if after <= until else -1
+            first = max(wanted, dropped)
+            end = min(first + limit, until)
+            page = islice(self._events, first - dropped, max(0, end - dropped))
+            return BufferPage([*page], end, wanted < dropped)
+
+    def news(self) -> threading.Event:
+        """Is set with the next events, and by ``wake``. Take it before you read, and no event is missed."""
+        with self._lock:
+            if self._news is None:
+                self._news = threading.Event()
+            return self._news
+
+    def wake(self) -> None:
+        """Wake everybody who waits for news."""
+        with self._lock:
+            self._wake()
+
+    def _begin(self) -> None:
+        if not self._last:
+            self._last = epoch_milliseconds(self._now()) * 1000
+
+    def _wake(self) -> None:
+        if self._news:
+            self._news.set()
+            self._news = None

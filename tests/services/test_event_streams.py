@@ -1,0 +1,139 @@
+"""Each stream gets its events in order and once, however many are open."""
+
+import threading
+from datetime import timedelta
+from functools import partial
+
+import pytest
+
+from legacy_queue.adapters.clock import SystemWaiter
+from legacy_queue.domain.errors import ServiceUnavailable
+from legacy_queue.domain.events import Event
+from legacy_queue.services.events.event_buffer import EventBuffer
+from legacy_queue.services.events.event_streams import EventFilter, EventStreams, Following
+from legacy_queue.services.events.stream_admission import Follower, StreamAdmission
+from tests.domain.tasks import NOW, SECOND
+from tests.services.ports import event_of, events_in
+
+BEGINNING = "0" * 16
+ALL = EventFilter(None, "#")
+
+
+def event(number: int) -> Event:
+    return Event("task-pending", "a.b", (), {"version": 1, "number": number, "text": "é"})
+
+
+class Process:
+    """The events of a process, and its streams."""
+
+    def __init__(self) -> None:
+        self.buffer = EventBuffer(lambda: NOW)
+        self.stopping = threading.Event()
+        self._disconnected = set[str]()
+        tick = timedelta(milliseconds=20)
+        self.streams = EventStreams(self.buffer, StreamAdmission(500), SystemWaiter(), self.stopping, tick)
+
+    def follow(self, *names: str, after: str = "") -> Following:
+        is_disconnected = partial(self._disconnected.__contains__, names[-1] if names else "")
+        return self.streams.follow(ALL, after, Follower(names, is_disconnected))
+
+    def disconnect(self, name: str) -> None:
+        """The streams whose last name this is."""
+        self._disconnected.add(name)
+
+    def publish_numbers(self, *numbers: int) -> None:
+        self.buffer.append([event(number) for number in numbers])
+
+
+@pytest.fixture
+def process() -> Process:
+    return Process()
+
+
+def take(following: Following, count: int | None = None) -> list[int | str]:
+    """The numbers of the next events, by default of those that there are now, and "begins-anew"."""
+    found: list[int | str] = []
+    is_end = False
+    while len(found) != count:
+        item = next(following, "ended")
+        if item == "ended" or (count is None and item is None and is_end):
+            break
+        is_end = item is None
+        if item:
+            found.append(item if isinstance(item, str) else int(event_of(item).payload["number"]))
+    return found
+
+
+@pytest.mark.parametrize("after", ["nonsense", "1", "x" * 16, "1" * 15, "1" * 17, "\u0661" * 16])
+def test_an_invalid_id_is_refused(process: Process, after: str) -> None:
+    with pytest.raises(ValueError, match="expected the id of an event of this server"):
+        process.follow(after=after)
+
+
+def test_the_501st_stream_is_refused_until_another_is_closed(process: Process) -> None:
+    streams = [process.follow() for _ in range(500)]
+    with pytest.raises(ServiceUnavailable, match="500 streams"):
+        process.follow()
+    streams.pop()
+    following = process.follow()
+    process.publish_numbers(1)
+    assert take(following, 1) == [1]
+
+
+def test_the_events_that_are_kept_have_64_mib_at_most(process: Process) -> None:
+    large = {"version": 1, "text": "x" * 1_000_000}
+    process.buffer.append([Event("task-pending", "a", (), {**large, "number": n}) for n in range(70)])
+    assert [event.payload["number"] for _, event in events_in(process.buffer)] == list(range(3, 70))
+
+
+def test_a_follower_may_open_a_tenth_of_the_streams_at_once(process: Process) -> None:
+    streams = [process.follow("address a", f"client {number % 2}") for number in range(50)]
+    for names in (["address a"], ["address a", "client 7"]):
+        with pytest.raises(ServiceUnavailable, match="50 streams of events are open by this client"):
+            process.follow(*names)
+    streams += [process.follow("address b", "client 0") for _ in range(25)]
+    with pytest.raises(ServiceUnavailable, match="by this client"):
+        process.follow("address c", "client 0")
+    streams.clear()
+    for _ in range(50):
+        streams.append(process.follow("address a", "client 0"))
+
+
+def test_disconnected_streams_are_closed_if_the_limit_of_streams_is_reached(process: Process) -> None:
+    streams = [process.follow("address a", f"client {number}") for number in range(50)]
+    process.disconnect("client 3")
+    process.disconnect("client 7")
+    streams += [process.follow("address a") for _ in range(2)]
+    with pytest.raises(ServiceUnavailable, match="by this client"):
+        process.follow("address a")
+    process.publish_numbers(1)
+    assert take(streams[4], 1) == take(streams[51], 1) == [1]
+    assert take(streams[3]) == [1]
+    assert list(streams[3]) == []
+
+
+def test_a_stream_ends_after_the_events_so_far_when_the_process_stops(process: Process) -> None:
+    following = process.follow()
+    process.publish_numbers(1, 2)
+    process.stopping.set()
+    assert take(following, 3) == [1, 2]
+
+
+def test_an_id_of_a_later_process_begins_anew(process: Process) -> None:
+    other = EventBuffer(lambda: NOW + SECOND)
+    other.append([event(0)])
+    [(last_id, _)] = events_in(other)
+    following = process.follow(after=last_id)
+    process.publish_numbers(1)
+    assert take(following) == take(process.follow(after=last_id)) == ["begins-anew", 1]
+
+
+def test_a_stream_that_reads_too_slowly_begins_anew_at_the_gap(process: Process) -> None:
+    process.publish_numbers(*range(200))
+    slow, idle = process.follow(after=BEGINNING), process.follow()
+    assert take(slow, 101) == ["begins-anew", *range(100)]
+    process.publish_numbers(*range(200, 10_200))
+    assert take(idle) == list(range(200, 10_200))
+    assert take(slow) == ["begins-anew", *range(200, 10_200)]
+    process.publish_numbers(*range(10_200, 20_201))
+    assert take(idle) == ["begins-anew", *range(10_201, 20_201)]
