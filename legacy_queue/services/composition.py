@@ -23,6 +23,7 @@ from legacy_queue.services.inspection.peeking import Peeking
 from legacy_queue.services.process.background import Background, Ending, PeriodicAct
 from legacy_queue.services.recovery.advance import Advance
 from legacy_queue.services.recovery.jobs import RESOLVERS, Pace, PageStep, periodic_jobs
+from legacy_queue.services.recovery.old_founders import OldFounders
 from legacy_queue.services.recovery.periodic_jobs import PeriodicJobs
 from legacy_queue.services.recovery.resolver import Resolver
 from legacy_queue.services.recovery.sweeper import Sweeper
@@ -146,6 +147,7 @@ class Services:
             sweep_groups=sweeper.sweep_groups,
             expire_artifacts=self.artifacts.remove_expired,
             discard_blocks=self.artifacts.discard_blocks,
+            enroll_founders=OldFounders(tasks, storage.groups).enroll,
             expire={kind: self._removing(rows) for kind, rows in storage.expiring.items()},
         )
         self.periodic_jobs = PeriodicJobs(jobs, storage.leases, clock, waiter)

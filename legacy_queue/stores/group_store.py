@@ -1,6 +1,6 @@
 """Task groups."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -63,9 +63,9 @@ class GroupStore(ExpiringRows):
     A partition for each group, with four kinds of rows: ``group``, ``open`` until the group is sealed,
     ``member-<taskId>`` for each of its tasks, and ``active-<taskId>-<activation>`` for each active task.
 
-    Rows of members are written in one batch with a merge of nothing into ``open``, or ``group``: it fails
-    where that row is missing, and so no task joins a group that another process has sealed or removed
-    meanwhile. The merge names no version, so that concurrent joins do not make each other fail.
+    Rows of members are written in one batch with a look at ``open``, or at ``group``: see ``_exists``. The
+    batch fails where that row is missing, and so no task joins a group that another process has sealed or
+    removed meanwhile.
     """
 
     def __init__(self, table: Table, clock: Clock) -> None:
@@ -73,44 +73,46 @@ class GroupStore(ExpiringRows):
         super().__init__(table, self._cache.remove)
         self._clock = clock
 
-    def join(
-        self,
-        task_id: str,
-        task_group_id: str,
-        scheduler_id: str,
-        expires: datetime,
-        founder: Callable[[], str | None] = lambda: None,
-    ) -> Group:
-        """Make the task a member, active from run 0 on, and the group expire no earlier than ``expires``.
+    def join(self, task_id: str, group: Group) -> Group:
+        """Make the task a member, active from run 0 on, and the group expire no earlier than ``group``.
 
-        A missing group is created, with the schedulerId that ``founder`` returns, if any. Where the group has
-        another schedulerId, nothing is changed: the caller compares the returned group. Raises Sealed, unless
-        the task is a member. Safe to repeat.
+        A missing group is created. Where the stored group has another schedulerId, nothing is changed: the
+        caller compares the returned group. Raises Sealed, unless the task is a member. Safe to repeat.
         """
-        wanted = Group(task_group_id, scheduler_id, expires)
-        member = Change("put", _MEMBER + task_id, {"expires": expires})
+        rows = [_member_row(task_id, group.expires), self._active_row(task_id, 0, group.expires)]
+        known = self._cache.get(group.task_group_id)
+        if known is None or known.scheduler_id != group.scheduler_id:
+            known = group  # new until storage says otherwise: most tasks are alone in their group
         while True:
-            group = self._cache.get(task_group_id)
-            # a cached schedulerId may be that of an expired group: a refusal needs the row
-            if group is None or group.scheduler_id != scheduler_id:
-                group = self.load(task_group_id)
-            known = group.scheduler_id if group else founder()
-            if known not in (None, scheduler_id):
-                return group or replace(wanted, scheduler_id=known)
-            # a member of a sealed group may join again, and is not refused
-            rejoins = group and group.sealed and self._table.get(task_group_id, member.key)
-            if group and group.sealed and not rejoins:
-                raise Sealed
-            entered = self._enter(group or wanted, wanted, task_id, 0, _GROUP if rejoins else _OPEN, member)
-            if entered:
-                return entered
+            if known.scheduler_id != group.scheduler_id:
+                return known
+            must_exist = _OPEN
+            if known.sealed:
+                if not self.is_member(task_id, group.task_group_id):
+                    raise Sealed
+                must_exist = _GROUP  # a member of a sealed group may join again
+            try:
+                return self._add(rows, known, group.expires, must_exist)
+            except Changed:
+                known = self.load(group.task_group_id) or group
+
+    def is_member(self, task_id: str, task_group_id: str) -> bool:
+        """Whether the task has joined the group."""
+        return self._table.get(task_group_id, _MEMBER + task_id) is not None
+
+    def enroll(self, task_id: str, group: Group, *, is_active: bool) -> None:
+        """Make a task a member that has no row although it belongs to the group, also if that is sealed.
+
+        Safe to repeat.
+        """
+        rows = [_member_row(task_id, group.expires)]
+        if is_active:
+            rows.append(self._active_row(task_id, 0, group.expires))
+        self._add_to_any(rows, group)
 
     def activate(self, task_id: str, group: Group, activation: int) -> None:
         """Make the task active again, from this run on; creates a missing group. Safe to repeat."""
-        while True:
-            known = self._cache.get(group.task_group_id) or self.load(group.task_group_id) or group
-            if self._enter(known, group, task_id, activation, _GROUP):
-                return
+        self._add_to_any([self._active_row(task_id, activation, group.expires)], group)
 
     def leave(self, task_id: str, task_group_id: str) -> None:
         """Undo ``join`` for a task that was not created. Safe to repeat."""
@@ -125,26 +127,17 @@ class GroupStore(ExpiringRows):
         """Whether any member is active. Of two that ask after an end of theirs, the later sees both ends."""
         return bool(self.active(task_group_id, "", 1))
 
-    def seal(self, group: Group, now: datetime) -> Group:
-        """Seal the group, and create it as ``group`` where it is missing; the sealed group. Safe to repeat.
-
-        No task joins after this returns.
-        """
+    def seal(self, task_group_id: str, now: datetime) -> Group | None:
+        """The group, sealed; None if there is none. No task joins after this returns. Safe to repeat."""
         while True:
-            stored = self.load(group.task_group_id)
-            if stored and stored.sealed:
-                return stored
-            known = stored or group
-            sealed = replace(known, sealed=now, expires=max(known.expires, group.expires))
+            group = self.load(task_group_id)
+            if group is None or group.sealed:
+                return group
             with suppress(Changed):
-                return self._write(sealed, [Change("delete", _OPEN, {})] if stored else [])
-            if stored:  # or else its row ``open`` may be missing, since it is about to expire
-                with suppress(Changed):
-                    self._write(stored, [_open(stored)])
-
-    def recall(self, task_group_id: str) -> Group | None:
-        """The cached group, which may be outdated."""
-        return self._cache.get(task_group_id)
+                return self._write(replace(group, sealed=now), [Change("delete", _OPEN, {})])
+            # its row ``open`` may be missing, since it is about to expire
+            with suppress(Changed):
+                self._write(group, [_open(group)])
 
     def load(self, task_group_id: str) -> Group | None:
         """The group as it is now, if any task ever joined it."""
@@ -180,28 +173,34 @@ class GroupStore(ExpiringRows):
             conditions.append(Condition("state", "eq", _ACTIVE_STATE))
         return page(self._table, conditions, after, limit, _active_task)
 
-    def _enter(
-        self, group: Group, wanted: Group, task_id: str, activation: int, required: str, *further: Change
-    ) -> Group | None:
-        """The group, which lasts as long as ``wanted``, with the task active in it.
-
-        None where another process has changed it: it is not as ``group``, or has no row ``required``.
-        """
+    def _active_row(self, task_id: str, activation: int, expires: datetime) -> Change:
         values: Mapping[str, Value] = {
             "since": self._clock.now(),
-            "expires": wanted.expires,
+            "expires": expires,
             "state": _ACTIVE_STATE,
         }
-        rows = [Change("put", _active_key(task_id, activation), values), *further]
-        try:
-            if group.etag and group.expires >= wanted.expires:
-                self._table.batch(group.task_group_id, [Change("merge", required, {}), *rows])
-                return group
-            lasting = replace(group, expires=wanted.expires)  # a new group is ``wanted`` itself
-            return self._write(lasting, rows if group.sealed else [_open(lasting), *rows])
-        except Changed:
-            self._cache.remove(group.task_group_id)
-            return None
+        return Change("put", _active_key(task_id, activation), values)
+
+    def _add_to_any(self, rows: Sequence[Change], group: Group) -> None:
+        """Write the rows of a task, also if the group is sealed; creates a missing group."""
+        known = self._cache.get(group.task_group_id) or group
+        while True:
+            try:
+                self._add(rows, known, group.expires, _GROUP)
+                return
+            except Changed:
+                known = self.load(group.task_group_id) or group
+
+    def _add(self, rows: Sequence[Change], known: Group, expires: datetime, must_exist: str) -> Group:
+        """Write the rows if the row ``must_exist`` is there and the group as ``known``, new without an ETag.
+
+        Returns the group, which then expires no earlier than that. Raises Changed: nothing is written.
+        """
+        if known.etag and known.expires >= expires:
+            self._table.batch(known.task_group_id, [_exists(must_exist), *rows])
+            return known
+        lasting = replace(known, expires=max(known.expires, expires))
+        return self._write(lasting, rows if known.sealed else [_open(lasting), *rows])
 
     def _write(self, group: Group, beside: Sequence[Change]) -> Group:
         """Write the group over its version, or as a new one, with the changes ``beside``; raises Changed."""
@@ -216,8 +215,19 @@ class GroupStore(ExpiringRows):
         return written
 
 
+def _exists(key: str) -> Change:
+    """Makes a batch fail where the row is missing. It changes nothing, and names no version: tasks that join
+    a group at the same time do not make each other fail.
+    """
+    return Change("merge", key, {})
+
+
 def _open(group: Group) -> Change:
     return Change("put", _OPEN, {"expires": group.expires})
+
+
+def _member_row(task_id: str, expires: datetime) -> Change:
+    return Change("put", _MEMBER + task_id, {"expires": expires})
 
 
 def _active_key(task_id: str, activation: int) -> str:

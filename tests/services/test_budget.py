@@ -77,16 +77,16 @@ def process() -> Process:
     return Process()
 
 
-def test_each_call_of_a_life_costs_two_operations_and_the_first_a_shared_timer(process: Process) -> None:
+def test_each_call_of_a_life_costs_two_operations_and_the_first_two_shared_ones(process: Process) -> None:
     task_id = process.create()
-    assert (process.costs(), process.follow_up()) == (["tasks.insert", TIMER, "work.put"], [])
+    assert (process.costs(), process.follow_up()) == (["groups.batch", "tasks.insert", TIMER, "work.put"], [])
     process.claim(process.receive_one())
     assert (process.costs(), process.follow_up()) == (CLAIMED, [])
     process.services.claims.reclaim(task_id, 0)
     assert process.costs() == CLAIMED
     process.complete(task_id)
     assert process.costs() == ["tasks.merge", "work.delete"]
-    assert process.follow_up() == ["dependencies.get", "groups.get"]
+    assert process.follow_up() == ["dependencies.get", "groups.delete", "groups.page"]
 
 
 def test_a_later_claim_costs_a_read_and_a_shared_timer_more(process: Process) -> None:
@@ -96,15 +96,6 @@ def test_a_later_claim_costs_a_read_and_a_shared_timer_more(process: Process) ->
     process.costs()
     process.claim(message)
     assert process.costs() == sorted([*CLAIMED, TIMER, "workers.get"])
-
-
-def test_the_end_of_a_member_costs_a_point_read_a_deletion_and_a_query(process: Process) -> None:
-    group = slugid()
-    process.create(taskGroupId=group)
-    process.receive()
-    process.complete(process.claimed(taskGroupId=group))
-    process.costs()
-    assert process.follow_up() == ["dependencies.get", "groups.delete", "groups.page"]
 
 
 def test_claim_work_costs_one_receive_more_for_a_batch(process: Process) -> None:

@@ -71,7 +71,7 @@ def test_the_dependents_of_a_task_are_read_in_pages_and_only_for_that_task(harne
 def test_a_dependency_costs_two_reads_and_a_row_of_its_own(harness: Harness) -> None:
     required, calls = harness.create(), CallRecorder()
     harness.replica(calls).tasks.create(slugid(), task_body(dependencies=[required]))
-    assert calls.names == ["load", "timer.put", "insert", "broker.publish", "dependency.add", "load"]
+    assert calls.names == ["load", "timer.put", "join", "insert", "broker.publish", "dependency.add", "load"]
 
 
 def test_a_dependency_resolved_while_the_task_is_created_satisfies_it(harness: Harness) -> None:

@@ -11,7 +11,7 @@ import pytest
 from legacy_queue.domain.errors import RequestConflict, ResourceNotFound, ServiceUnavailable
 from legacy_queue.domain.ids import slugid
 from tests.domain.tasks import MINUTE, SECOND, task_body
-from tests.services.harness import Harness, Logs
+from tests.services.harness import PREFIX, Harness, Logs
 from tests.services.ports import Crash, FaultAt
 
 GROUP = "eWIgwMgxSfeXQ36iBbOxiQ"
@@ -120,14 +120,72 @@ def test_a_founder_with_another_scheduler_id_is_refused(harness: Harness) -> Non
     member(harness, GROUP, schedulerId="the member's")
 
 
-def test_a_sealed_group_refuses_a_new_founder(harness: Harness) -> None:
+def test_a_task_whose_create_died_before_its_group_was_canceled_is_refused(harness: Harness) -> None:
     member(harness)
+    late, definition = slugid(), body()
+    with pytest.raises(Crash):
+        harness.replica(FaultAt(0, of="insert", before=Crash())).tasks.create(late, definition)
     harness.services.groups.seal(GROUP)
+    harness.services.group_changes.cancel(GROUP)
     for _ in range(2):
         with pytest.raises(RequestConflict, match=f"task group {GROUP} is sealed"):
-            member(harness, GROUP)
+            harness.services.tasks.create(late, definition)
         with pytest.raises(ResourceNotFound):
-            harness.services.tasks.load(GROUP)
+            harness.services.tasks.load(late)
+
+
+def test_a_create_that_died_before_it_joined_its_group_leaves_none(harness: Harness) -> None:
+    with pytest.raises(Crash):
+        harness.replica(FaultAt(0, of="join", before=Crash())).tasks.create(slugid(), body())
+    for _ in range(2):
+        harness.run_timers(16 * SECOND)
+    assert harness.timers() == []
+    with pytest.raises(ResourceNotFound):
+        harness.services.groups.seal(GROUP)
+
+
+def forget_founder(harness: Harness, *keys: str) -> None:
+    """Version 0.1.0 stored no rows of a group for the task whose taskId is the taskGroupId."""
+    table = harness.account.table(f"{PREFIX}groups")
+    for key in (f"member-{GROUP}", f"active-{GROUP}-0000", *keys):
+        table.delete(GROUP, key)
+    harness.services = harness.replica()
+
+
+def test_a_task_that_0_1_0_stored_without_a_row_of_its_group_is_in_it_after_the_first_sweep(
+    harness: Harness,
+) -> None:
+    member(harness, GROUP)
+    other = member(harness)
+    forget_founder(harness)
+    assert harness.storage.groups.members(GROUP, "", 9) == [other]
+    harness.sweep()
+    assert harness.storage.groups.members(GROUP, "", 9) == sorted([GROUP, other])
+    harness.run(other)
+    assert resolutions(harness) == 0
+    harness.run(GROUP)
+    assert resolutions(harness) == 1
+
+
+def test_a_resolved_task_that_0_1_0_stored_without_a_group_gets_one_in_which_nothing_is_active(
+    harness: Harness,
+) -> None:
+    harness.run(member(harness, GROUP))
+    harness.run_timers()
+    forget_founder(harness, "group", "open")
+    with pytest.raises(ResourceNotFound):
+        harness.services.groups.load(GROUP)
+    harness.sweep()
+    assert harness.services.groups.seal(GROUP).scheduler_id == "scheduler"
+    assert (harness.services.groups.members(GROUP, "", 9), active(harness)) == ([GROUP], 0)
+
+
+def test_a_task_that_0_1_0_stored_is_canceled_with_its_sealed_group(harness: Harness) -> None:
+    member(harness, GROUP)
+    harness.services.groups.seal(GROUP)
+    forget_founder(harness)
+    harness.sweep()
+    assert harness.services.group_changes.cancel(GROUP) == [GROUP]
 
 
 def test_a_repeated_seal_changes_nothing_and_publishes_again(harness: Harness) -> None:
@@ -175,7 +233,7 @@ def test_the_log_counts_what_is_changed_every_two_seconds(harness: Harness, logs
     harness.services.groups.seal(GROUP)
     harness.replica(slow).group_changes.change_priority(GROUP, "high", ("raise", "lower"))
     counts = [entry["changed"] for entry in logs if entry["event"] == "task-group-changing"]
-    assert counts == [99]  # the id of the group is looked at as that of a task too
+    assert counts == [100]
 
 
 def test_a_group_that_is_not_sealed_cannot_be_canceled(harness: Harness) -> None:

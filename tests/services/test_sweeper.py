@@ -20,7 +20,7 @@ from legacy_queue.services.recovery.jobs import JOB_LEASE, PAGE
 from legacy_queue.services.recovery.timers import FiredTimer
 from legacy_queue.services.tasks.claims import ClaimProof
 from legacy_queue.services.tasks.lost_messages import LostMessages
-from legacy_queue.stores import JobLease, StoredTask, TaskStore
+from legacy_queue.stores import Group, JobLease, StoredTask, TaskStore
 from tests.domain.tasks import ALICE, CLAIM_TIMEOUT, DAY, HOUR, MINUTE, NOW, SECOND, task_body
 from tests.services.harness import (
     HIGH,
@@ -282,7 +282,7 @@ def test_the_timer_of_a_corrupt_task_is_dropped(harness: Harness) -> None:
 @pytest.mark.parametrize("error", [Corrupt("the row cannot be read"), ValueError("a defect")], ids=repr)
 def test_a_sweep_of_groups_goes_on_after_a_failure(harness: Harness, error: Exception, logs: Logs) -> None:
     for _ in range(3):
-        harness.storage.groups.join(slugid(), slugid(), "-", harness.clock.now() + 24 * HOUR)
+        harness.storage.groups.join(slugid(), Group(slugid(), "-", harness.clock.now() + 24 * HOUR))
     services = harness.replica(FaultAt(0, of="load", before=error))
     harness.sweep(11 * MINUTE, services)
     harness.run_timers(services=services)

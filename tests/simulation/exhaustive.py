@@ -49,7 +49,8 @@ class Trial:
         """The periodic jobs were done just now: most calls of a process that starts are about them."""
         leases = LeaseStore(self.world.account.table(f"{PREFIX}leases"), self.world.clock)
         names = ("tasks", "groups", "artifacts", "dependencies", "workers", "work-queues")
-        for job in ("sweep-tasks", "sweep-members", "discard-blocks", *(f"expire-{name}" for name in names)):
+        others = ("sweep-tasks", "sweep-members", "discard-blocks", "enroll-founders")
+        for job in (*others, *(f"expire-{name}" for name in names)):
             leases.acquire(job, self.world.clock.at(_END))
 
     def work(self, name: str, protocol: str, *deeds: str) -> "_Worker":

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 from legacy_queue.domain.ids import slugid
 from legacy_queue.ports import Corrupt
 from legacy_queue.ports.table import Row, Table
-from legacy_queue.stores import Dependent, JobLease, Storage
+from legacy_queue.stores import Dependent, Group, JobLease, Storage
 from tests.domain.tasks import DAY, NOW
 from tests.memory_server import FakeClock, memory_storage
 
@@ -86,7 +86,7 @@ def test_a_task_with_a_corrupt_or_missing_property_is_an_error_and_left_out(
 def test_corrupt_rows_of_a_group_are_left_out(storage: Storage, logs: list[MutableMapping[str, Any]]) -> None:
     group, tasks = slugid(), sorted(slugid() for _ in range(3))
     for task_id in tasks:
-        storage.groups.join(task_id, group, "scheduler", NOW)
+        storage.groups.join(task_id, Group(group, "scheduler", NOW))
     table = table_of(storage, "groups")
     for key in ("member-", "member-a'b", "active-x-y", "active-a'b-0000"):
         table.insert(group, key, {"since": NOW, "expires": NOW})

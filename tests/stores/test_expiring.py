@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from legacy_queue.domain.definition import MAX_DEADLINE
 from legacy_queue.domain.ids import slugid
 from legacy_queue.ports.table import Change
-from legacy_queue.stores import Dependent, GroupStore, Storage
+from legacy_queue.stores import Dependent, Group, GroupStore, Storage
 from legacy_queue.stores.rows import ExpiringRows
 from tests.domain.tasks import DAY, HOUR, NOW
 from tests.memory_server import FakeClock, MemoryTable
@@ -39,7 +39,7 @@ def test_the_rows_of_a_partition_are_removed_together() -> None:
     groups = GroupStore(table, FakeClock())
     members = [slugid() for _ in range(40)]
     for member in members:
-        groups.join(member, GROUP, "scheduler", NOW)
+        groups.join(member, Group(GROUP, "scheduler", NOW))
     table.batches = 0
     table.moved = ("group", f"member-{members[7]}")
     remove_all_expired(groups, NOW + HOUR)

@@ -4,66 +4,47 @@ from functools import partial
 import pytest
 
 from legacy_queue.domain.ids import slugid
-from legacy_queue.stores import ActiveTask, Group, GroupStore, Sealed, Storage
+from legacy_queue.stores import ActiveTask, Group, Sealed, Storage
 from tests.domain.tasks import DAY, HOUR, NOW
 
 from .conftest import Backend
 from .paging import pages, remove_all_expired
 
 
-def test_a_new_group_has_the_scheduler_of_its_founder(storage: Storage) -> None:
-    group_id = slugid()
-    theirs = storage.groups.join(slugid(), group_id, "scheduler", NOW, lambda: "founder's")
-    assert theirs.scheduler_id == "founder's"
-    assert storage.groups.load(group_id) is None
-    assert not storage.groups.members(group_id, "", 10)
-    assert not all_active(storage)
-    ours = storage.groups.join(slugid(), group_id, "founder's", NOW, lambda: "founder's")
-    assert ours == Group(group_id, "founder's", NOW)
-
-
 def test_a_sealed_group_takes_no_new_member(storage: Storage, other: Storage) -> None:
     group_id, first = slugid(), slugid()
     for store in (storage, other):  # both have seen it
-        store.groups.join(first, group_id, "scheduler", NOW)
-    known = storage.groups.load(group_id)
-    assert known
-    sealed = storage.groups.seal(replace(known, expires=NOW + DAY), NOW - DAY)
-    assert (sealed.sealed, sealed.expires) == (NOW - DAY, NOW + DAY)
+        store.groups.join(first, Group(group_id, "scheduler", NOW))
+    sealed = storage.groups.seal(group_id, NOW - DAY)
+    assert sealed == Group(group_id, "scheduler", NOW, sealed=NOW - DAY)
     for store in (storage, other):
         with pytest.raises(Sealed):
-            store.groups.join(slugid(), group_id, "scheduler", NOW)
-        assert store.groups.join(first, group_id, "scheduler", NOW).sealed == NOW - DAY
-    assert other.groups.seal(known, NOW) == other.groups.load(group_id) == sealed
+            store.groups.join(slugid(), Group(group_id, "scheduler", NOW))
+        assert store.groups.join(first, Group(group_id, "scheduler", NOW)).sealed == NOW - DAY
+    assert other.groups.seal(group_id, NOW) == other.groups.load(group_id) == sealed
     assert storage.groups.members(group_id, "", 9) == [first]
 
 
-class LateStore(GroupStore):
-    """Its first look at a group is from before another process made it."""
-
-    looks = 0
-
-    def load(self, task_group_id: str) -> Group | None:
-        self.looks += 1
-        return super().load(task_group_id) if self.looks > 1 else None
+def test_a_group_that_is_about_to_expire_can_be_sealed(storage: Storage, backend: Backend) -> None:
+    group = storage.groups.join(slugid(), Group(slugid(), "scheduler", NOW))
+    storage.account.table(f"{backend.prefix}groups").delete(group.task_group_id, "open")
+    assert storage.groups.seal(group.task_group_id, NOW - DAY) == replace(group, sealed=NOW - DAY)
 
 
-def test_a_group_whose_rows_are_missing_can_be_sealed_once(
-    storage: Storage, other: Storage, backend: Backend
-) -> None:
-    table = storage.account.table(f"{backend.prefix}groups")
-    known = storage.groups.join(slugid(), slugid(), "scheduler", NOW)
-    table.delete(known.task_group_id, "open")
-    assert storage.groups.seal(known, NOW - DAY).sealed == NOW - DAY
-    group = Group(slugid(), "scheduler", NOW)
-    sealed = storage.groups.seal(group, NOW - DAY)
-    late = LateStore(table, backend.clock)
-    assert late.seal(group, NOW) == sealed == replace(group, sealed=NOW - DAY)
-    assert late.looks == 2
-    assert other.groups.load(group.task_group_id) == sealed
-    storage.groups.activate(slugid(), group, 1)  # a rerun is no new member
+def test_there_is_nothing_to_seal_where_there_is_no_group(storage: Storage) -> None:
+    assert storage.groups.seal(slugid(), NOW) is None
+
+
+def test_a_rerun_and_a_task_of_an_old_row_enter_a_sealed_group(storage: Storage, other: Storage) -> None:
+    group = storage.groups.join(slugid(), Group(slugid(), "scheduler", NOW))
+    assert other.groups.seal(group.task_group_id, NOW - DAY)
+    old, again = slugid(), slugid()
+    storage.groups.activate(again, group, 1)
+    storage.groups.enroll(old, group, is_active=True)
+    assert {old, again} < {active.task_id for active in storage.groups.active(group.task_group_id, "", 9)}
+    assert storage.groups.is_member(old, group.task_group_id)
     with pytest.raises(Sealed):
-        other.groups.join(slugid(), group.task_group_id, "scheduler", NOW)
+        storage.groups.join(slugid(), group)
 
 
 def test_a_process_that_knows_an_older_version_of_a_group_does_not_shorten_its_life(
@@ -71,7 +52,7 @@ def test_a_process_that_knows_an_older_version_of_a_group_does_not_shorten_its_l
 ) -> None:
     group_id = slugid()
     for store, days in ((storage, 0), (other, 9), (storage, 5)):
-        store.groups.join(slugid(), group_id, "scheduler", NOW + days * DAY)
+        store.groups.join(slugid(), Group(group_id, "scheduler", NOW + days * DAY))
     assert storage.groups.load(group_id) == Group(group_id, "scheduler", NOW + 9 * DAY)
 
 
@@ -80,10 +61,10 @@ def test_a_task_enters_a_group_that_expired_after_this_process_saw_it(
 ) -> None:
     group, task_id, later = Group(slugid(), "scheduler", NOW), slugid(), NOW + 9 * DAY
     for enter in (
-        lambda: storage.groups.join(task_id, group.task_group_id, "scheduler", later),
+        lambda: storage.groups.join(task_id, Group(group.task_group_id, "scheduler", later)),
         lambda: storage.groups.activate(task_id, replace(group, expires=later), 0),
     ):
-        storage.groups.join(slugid(), group.task_group_id, "scheduler", NOW)
+        storage.groups.join(slugid(), Group(group.task_group_id, "scheduler", NOW))
         remove_all_expired(other.groups, NOW + DAY)
         enter()
         assert other.groups.load(group.task_group_id) == replace(group, expires=later)
@@ -100,7 +81,7 @@ def test_active_tasks_are_found_by_their_state_but_those_of_old_rows_among_all(
     group = Group(slugid(), "scheduler", NOW)
     joined, activated, old = (slugid() for _ in range(3))
     for task_id in (joined, old):
-        storage.groups.join(task_id, group.task_group_id, "scheduler", NOW)
+        storage.groups.join(task_id, Group(group.task_group_id, "scheduler", NOW))
     storage.groups.activate(activated, group, 2)
     table = storage.account.table(f"{backend.prefix}groups")
     table.put(group.task_group_id, f"active-{old}-0000", {"since": NOW, "expires": NOW})
@@ -112,8 +93,8 @@ def test_active_tasks_are_found_by_their_state_but_those_of_old_rows_among_all(
 def test_a_group_expires_with_its_members_and_active_tasks(storage: Storage, other: Storage) -> None:
     group_id, kept_id = slugid(), slugid()
     for _ in range(3):
-        storage.groups.join(slugid(), group_id, "scheduler", NOW)
-        other.groups.join(slugid(), kept_id, "scheduler", NOW + DAY)
+        storage.groups.join(slugid(), Group(group_id, "scheduler", NOW))
+        other.groups.join(slugid(), Group(kept_id, "scheduler", NOW + DAY))
     remove_all_expired(storage.groups, NOW, 2)
     assert storage.groups.load(group_id)
     remove_all_expired(storage.groups, NOW + HOUR, 2)

@@ -15,6 +15,7 @@ import requests
 from legacy_queue.adapters.embedded.sqlite_connection import VERSION
 from legacy_queue.testing import LegacyQueue
 from tests.stored.make import BEGIN, LARGE, SMALL
+from tests.system.processes import wait_until
 
 pytestmark = pytest.mark.processes
 
@@ -38,6 +39,11 @@ def stored(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Leg
         assert file.execute("PRAGMA integrity_check").fetchone() == ("ok",)
 
 
+def _members(queue: LegacyQueue, task_group_id: str) -> set[str]:
+    group = requests.get(f"{queue.base_url}/task-group/{task_group_id}/list", timeout=60).json()
+    return {member["status"]["taskId"] for member in group.get("tasks", [])}
+
+
 def test_tasks_claims_and_artifacts_of_an_earlier_version_go_on(stored: tuple[LegacyQueue, Any]) -> None:
     queue, known = stored
     tasks = known["tasks"]
@@ -46,6 +52,11 @@ def test_tasks_claims_and_artifacts_of_an_earlier_version_go_on(stored: tuple[Le
     for name, content in (("small", SMALL), ("large", LARGE)):
         url = f"{queue.base_url}/task/{tasks['completed']}/artifacts/public/{name}"
         assert requests.get(url, timeout=60).content == content
+
+    # 0.1.0 stored no row of the group for these, whose taskId is the taskGroupId.
+    wait_until(lambda: _members(queue, tasks["completed"]) == {tasks["completed"]})
+    members = {tasks[name] for name in ("running", "waiting", "blocked")}
+    wait_until(lambda: _members(queue, tasks["running"]) == members)
 
     # The claim goes on. Its credentials have ended: they are by the clock of the machine.
     claim = queue.client().reclaimTask(tasks["running"], 0)

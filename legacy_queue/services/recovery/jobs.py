@@ -46,6 +46,7 @@ MAX_PAUSE = timedelta(seconds=0.1)
 TURN = timedelta(seconds=5)
 _SWEEP_INTERVAL = timedelta(minutes=10)
 _EXPIRE_INTERVAL = timedelta(hours=1)
+_ENROLL_INTERVAL = timedelta(days=1)
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,7 @@ def periodic_jobs(
     sweep_groups: PageStep,
     expire_artifacts: PageStep,
     discard_blocks: PageStep,
+    enroll_founders: PageStep,
     expire: Mapping[str, PageStep],
 ) -> list[PeriodicJob]:
     """The jobs that one process at a time does."""
@@ -88,6 +90,8 @@ def periodic_jobs(
         # rows of expired artifacts with their bytes, and parts of uploads that nothing finished
         PeriodicJob("expire-artifacts", _EXPIRE_INTERVAL, expire_artifacts),
         PeriodicJob("discard-blocks", _EXPIRE_INTERVAL, discard_blocks),
+        # members that 0.1.0 stored without a row of their group
+        PeriodicJob("enroll-founders", _ENROLL_INTERVAL, enroll_founders),
         # expired rows of each other kind
         *(PeriodicJob(f"expire-{kind}", _EXPIRE_INTERVAL, step) for kind, step in expire.items()),
     ]

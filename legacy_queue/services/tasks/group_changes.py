@@ -115,10 +115,9 @@ class GroupChanges:
         return changed
 
     def _unresolved(self, task_group_id: str) -> Iterator[str]:
-        """Tasks that may be unresolved, each once: first the founder, which may have no member row."""
-        yield task_group_id
+        """Tasks that may be unresolved, each once."""
         active = read_rows(partial(self._store.active, task_group_id), _task_id, "")
-        yield from (task_id for task_id, _ in groupby(active, _task_id) if task_id != task_group_id)
+        yield from (task_id for task_id, _ in groupby(active, _task_id))
 
     def _change(self, task_id: str, task_group_id: str, decide: Decide) -> bool:
         has_changed = False

@@ -1,12 +1,7 @@
-"""Task groups: their members, and when all of them are resolved.
-
-The task whose taskId is the taskGroupId, the founder, has no member row until it is rerun: its own row says
-that it belongs to the group and whether it is resolved. So a group of a single task costs nothing.
-"""
+"""Task groups: their members, and when all of them are resolved."""
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
 
 from legacy_queue.domain.definition import TaskDefinition
 from legacy_queue.domain.errors import RequestConflict, ResourceNotFound, ServiceUnavailable
@@ -30,14 +25,8 @@ class Groups:
     def load(self, task_group_id: str) -> Group:
         """The group, also of a single task; raises ResourceNotFound."""
         group = self._groups.load(task_group_id)
-        founder = self._founder(task_group_id)
-        if founder:
-            expires = end_of_day(founder.definition.expires)
-            scheduler_id = founder.definition.scheduler_id
-            group = group or Group(task_group_id, scheduler_id, expires)
-            return replace(group, expires=max(group.expires, expires))
         if group is None:
-            raise ResourceNotFound(f"there is no task group {task_group_id}; it may have expired")
+            raise _not_found(task_group_id)
         return group
 
     def seal(self, task_group_id: str) -> Group:
@@ -45,9 +34,9 @@ class Groups:
 
         Raises ResourceNotFound; ServiceUnavailable if the event cannot be published.
         """
-        sealed = self._groups.seal(self.load(task_group_id), self._clock.now())
-        self._tasks.bar(task_group_id, sealed.expires)  # the founder would join without a row of the group
-        assert sealed.sealed  # noqa: S101
+        sealed = self._groups.seal(task_group_id, self._clock.now())
+        if sealed is None or sealed.sealed is None:
+            raise _not_found(task_group_id)
         self.publish(group_sealed(task_group_id, sealed.scheduler_id, sealed.expires, sealed.sealed))
         return sealed
 
@@ -65,25 +54,15 @@ class Groups:
 
         Raises RequestConflict if the group has another schedulerId, or is sealed and the task is no member.
         """
-        task_group_id = definition.task_group_id
-        scheduler_id = definition.scheduler_id
-
-        def founder() -> str | None:
-            task = self._founder(task_group_id)
-            return task.definition.scheduler_id if task else None
-
-        if task_group_id == task_id:  # no read: a group that only another process knows is not refused
-            group = self._groups.recall(task_group_id)
-        else:
-            expires = end_of_day(definition.expires)
-            try:
-                group = self._groups.join(task_id, task_group_id, scheduler_id, expires, founder)
-            except Sealed:
-                raise sealed_before(task_id, task_group_id) from None
-        if group and group.scheduler_id != scheduler_id:
+        wanted = group_of(definition)
+        try:
+            group = self._groups.join(task_id, wanted)
+        except Sealed:
+            raise sealed_before(task_id, wanted.task_group_id) from None
+        if group.scheduler_id != wanted.scheduler_id:
             raise RequestConflict(
-                f"task group {task_group_id} has the schedulerId {group.scheduler_id!r}: "
-                f"a task of {scheduler_id!r} cannot join it",
+                f"task group {group.task_group_id} has the schedulerId {group.scheduler_id!r}: "
+                f"a task of {wanted.scheduler_id!r} cannot join it",
             )
 
     def leave(self, task_id: str, task_group_id: str) -> None:
@@ -91,14 +70,15 @@ class Groups:
 
         A task that is created meanwhile joins again.
         """
-        group = self._groups.load(task_group_id) if task_group_id != task_id else None
-        if group:
-            self._groups.leave(task_id, task_group_id)
-        stored = self._tasks.load(task_id) if group else None
+        group = self._groups.load(task_group_id)
+        if group is None:
+            return
+        self._groups.leave(task_id, task_group_id)
+        stored = self._tasks.load(task_id)
         if stored and stored.task.definition.task_group_id == task_group_id:
             self.join_again(task_id, stored.task.definition)
-        elif group and not self._groups.is_active(task_group_id) and self.members(task_group_id, "", 1):
-            self._publish_unless_active(task_group_id, group.scheduler_id)
+        elif not self._groups.is_active(task_group_id) and self.members(task_group_id, "", 1):
+            self._publisher.publish([group_resolved(task_group_id, group.scheduler_id)])
 
     def join_again(self, task_id: str, definition: TaskDefinition) -> bool:
         """As ``join``, for a task that is stored; false if its group was sealed meanwhile."""
@@ -109,31 +89,20 @@ class Groups:
 
     def activate(self, task: Task, run_id: int) -> None:
         """The task will be active again, with this run."""
-        definition = task.definition
-        group = Group(definition.task_group_id, definition.scheduler_id, end_of_day(definition.expires))
-        self._groups.activate(task.task_id, group, run_id)
+        self._groups.activate(task.task_id, group_of(task.definition), run_id)
 
     def end(self, task: Task, run_id: int) -> None:
         """The task was resolved with that run: publishes if its group is resolved, too. Safe to repeat."""
         definition = task.definition
         task_group_id = definition.task_group_id
-        activations = {0, task.activation(run_id)}  # 0 too: it joins again when it is created again
-        if task_group_id == task.task_id:
-            activations.remove(0)
-        for activation in activations:
+        for activation in {0, task.activation(run_id)}:  # 0 too: it joins again when it is created again
             self._groups.end(task.task_id, task_group_id, activation)
-        # a group of a single task has no row: a point read costs less than the query for active tasks
-        is_alone = not activations and self._groups.load(task_group_id) is None
-        if is_alone or not self._groups.is_active(task_group_id):
-            self._publish_unless_active(task_group_id, definition.scheduler_id, task)
+        if not self._groups.is_active(task_group_id):
+            self._publisher.publish([group_resolved(task_group_id, definition.scheduler_id)])
 
     def members(self, task_group_id: str, after: str, limit: int) -> Sequence[str]:
         """Up to ``limit`` taskIds greater than ``after``, ordered as bytes; fewer only at the end."""
-        members = self._groups.members(task_group_id, after, limit)
-        with suppress(Corrupt):  # a corrupt founder is not listed
-            if task_group_id > after and self._founder(task_group_id):
-                return sorted([*members, task_group_id])[:limit]
-        return members
+        return self._groups.members(task_group_id, after, limit)
 
     def find(self, task_group_id: str) -> Group | None:
         """As ``load``; None if its row is corrupt, since its tasks can still be listed."""
@@ -141,16 +110,14 @@ class Groups:
             return self.load(task_group_id)
         return None
 
-    def _founder(self, task_group_id: str) -> Task | None:
-        """The task whose taskId is the taskGroupId, if it belongs to the group."""
-        stored = self._tasks.load(task_group_id)
-        return stored.task if stored and stored.task.definition.task_group_id == task_group_id else None
 
-    def _publish_unless_active(self, task_group_id: str, scheduler_id: str, task: Task | None = None) -> None:
-        """Publish unless the founder is active; no other member is."""
-        founder = task if task and task.task_id == task_group_id else self._founder(task_group_id)
-        if founder is None or founder.is_resolved:
-            self._publisher.publish([group_resolved(task_group_id, scheduler_id)])
+def group_of(definition: TaskDefinition) -> Group:
+    """The group as a task creates it."""
+    return Group(definition.task_group_id, definition.scheduler_id, end_of_day(definition.expires))
+
+
+def _not_found(task_group_id: str) -> ResourceNotFound:
+    return ResourceNotFound(f"there is no task group {task_group_id}; it may have expired")
 
 
 def sealed_before(task_id: str, task_group_id: str) -> RequestConflict:
