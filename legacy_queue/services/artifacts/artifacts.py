@@ -107,7 +107,16 @@ class Artifacts:
                 f"the etags ({len(etags)}) differ from the answers to the uploads of {name!r} ({count}): "
                 "give the etag of each upload, in the order of the requests"
             )
-        self._complete(artifact, stored, partial(self._check_blob, artifact))
+        task = self._changes.read(task_id).task
+        if not artifact.is_complete:
+            check_open(task, run_id, self._clock.now())
+            if artifact.part_count:
+                # reading the parts may take longer than this call: the check marks it, whoever waits for that
+                self._checks.check(artifact, partial(self._mark_complete, task, stored))
+                return
+            if not self._blobs.properties(artifact.blob_name):  # else its content was checked as it came in
+                raise RequestConflict(f"artifact {name!r} was not uploaded yet")
+        self._mark_complete(task, stored)
 
     def finish(self, task_id: str, run_id: int, name: str, upload_id: str) -> None:
         """As ``complete``, for an object. Raises InputError also if its upload is not finished."""
@@ -121,22 +130,10 @@ class Artifacts:
             raise InputError(f"uploadId differs from the uploadId that createArtifact answered for {name!r}")
         if not artifact.is_closed:
             raise InputError(f"the upload of {name!r} is not finished: call finishUpload before")
-        self._complete(artifact, stored, lambda complete: complete())
-
-    def _complete(
-        self,
-        artifact: BlobArtifact | ObjectArtifact,
-        stored: StoredArtifact,
-        check: Callable[[Callable[[], None]], None],
-    ) -> None:
-        """``check`` calls what it gets once the content is right, maybe after this call has failed."""
-        task = self._changes.read(artifact.task_id).task
-        complete = partial(self._mark_complete, task, artifact, stored)
-        if artifact.is_complete:
-            complete()
-        else:
-            check_open(task, artifact.run_id, self._clock.now())
-            check(complete)
+        task = self._changes.read(task_id).task
+        if not artifact.is_complete:
+            check_open(task, run_id, self._clock.now())
+        self._mark_complete(task, stored)
 
     def info(self, task_id: str, run_id: int, name: str) -> Artifact:
         """The artifact. Raises ResourceExpired; ResourceNotFound, also if it is not complete."""
@@ -232,19 +229,9 @@ class Artifacts:
             raise ResourceExpired(f"artifact {name!r} expired at {format_time(expires)}")
         return stored
 
-    def _check_blob(self, artifact: BlobArtifact, complete: Callable[[], None]) -> None:
-        """Compare the blob with the declared content, then ``complete``. Raises as ``complete``."""
-        if artifact.part_count:
-            self._checks.check(artifact, complete)
-        elif self._blobs.properties(artifact.blob_name):  # its upload was checked
-            complete()
-        else:
-            raise RequestConflict(f"artifact {artifact.name!r} was not uploaded yet")
-
-    def _mark_complete(
-        self, task: Task, artifact: BlobArtifact | ObjectArtifact, stored: StoredArtifact
-    ) -> None:
-        """Mark it complete, and publish that."""
+    def _mark_complete(self, task: Task, stored: StoredArtifact) -> None:
+        """Mark it complete, and publish that. Raises RequestConflict if it was created anew meanwhile."""
+        artifact = stored.artifact
         with self._changes.writing(task.task_id, self._clock.now()):
             while not stored.artifact.is_complete:
                 try:
@@ -317,5 +304,9 @@ class Artifacts:
         return {**answer, "contentType": content_type, "expires": format_time(expiry), "putUrl": url}
 
 
-def _same_bytes(one: Artifact, other: UploadedArtifact) -> bool:
-    return isinstance(one, UploadedArtifact) and one.blob_name == other.blob_name
+def _same_bytes(one: Artifact, other: Artifact) -> bool:
+    return (
+        isinstance(one, UploadedArtifact)
+        and isinstance(other, UploadedArtifact)
+        and one.blob_name == other.blob_name
+    )
