@@ -124,7 +124,7 @@ def memory_server(
     server = make_server("127.0.0.1", 0, app, threaded=True, request_handler=Quiet)
     storage = memory_storage(clock, f"http://127.0.0.1:{server.server_port}/azure", queue_prefix, key)
     for api in (
-        azure_queue_api(storage, clock, Unobserved()),
+        azure_queue_api(storage, clock, Unobserved(), lambda *_: None),
         azure_blob_api(storage.account, clock, slots or UploadSlots(), Unobserved()),
     ):
         app.register_blueprint(api, url_prefix="/azure")

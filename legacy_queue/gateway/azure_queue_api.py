@@ -44,7 +44,7 @@ def azure_queue_api(
     storage: Storage,
     clock: Clock,
     observer: Observer,
-    record_poll: Callable[[WorkQueue, str], None] = lambda _queue, _caller: None,
+    record_poll: Callable[[WorkQueue, str], None],
 ) -> Blueprint:
     """``GET /<account>/<queue>/messages`` and ``DELETE /<account>/<queue>/messages/<messageId>``.
 

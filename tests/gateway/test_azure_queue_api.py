@@ -108,7 +108,7 @@ class Failing(Unobserved):
 
 def test_a_bug_of_the_server_is_an_internal_error_of_azure(storage: Storage, clock: FakeClock) -> None:
     app = Flask("failing")
-    app.register_blueprint(azure_queue_api(storage, clock, Failing()))
+    app.register_blueprint(azure_queue_api(storage, clock, Failing(), lambda *_: None))
     answer = app.test_client().get("/account/queue/messages", headers={"x-ms-client-request-id": "a"})
     assert (answer.status_code, answer.headers["x-ms-error-code"]) == (500, "InternalError")
     assert answer.headers["x-ms-client-request-id"] == "a"

@@ -5,6 +5,7 @@ Source: "Queue AMQP Exchanges" for the events, the HTML standard's "Server-sent 
 
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from itertools import takewhile
 
 from flask import Response
 
@@ -13,6 +14,7 @@ from legacy_queue.domain.errors import InvalidRequestArguments
 from legacy_queue.domain.events import EXCHANGES
 from legacy_queue.domain.json_bytes import to_json
 from legacy_queue.domain.scopes import AnyOf
+from legacy_queue.domain.topics import topic_regex
 from legacy_queue.http.client_connection import disconnected
 from legacy_queue.http.endpoint import Call, Endpoint, endpoint
 from legacy_queue.http.endpoints.inspect import SCOPE, inspect_endpoint
@@ -20,7 +22,6 @@ from legacy_queue.http.request_log import Environ
 from legacy_queue.ports import Clock
 from legacy_queue.services.events.event_buffer import BufferedEvent
 from legacy_queue.services.events.event_streams import BeginsAnew, EventFilter, EventStreams, Following
-from legacy_queue.services.events.stream_admission import Follower
 
 _QUERY = ("exchange", "follow", "lastEventId", "routingKey")
 _RETRY = 2000  # milliseconds until a client comes back
@@ -86,20 +87,17 @@ def _answer(call: Call[tuple[EventStreams, Clock]], project: str) -> Response:
     streams, clock = call.authorize()
     stream: Iterator[bytes] = iter(())
     if call.environ["REQUEST_METHOD"] != "HEAD":
-        begin = streams.read if call.query.get("follow") == "false" else streams.follow
+        address = f"address {call.environ.get('REMOTE_ADDR', '')}"
+        names = (address, f"client {call.client_id}") if call.client_id else (address,)
         try:
-            wanted = EventFilter(exchange, call.query.get("routingKey", "#"))
-            following = begin(wanted, after, _follower(call))
+            wanted = EventFilter(exchange, topic_regex(call.query.get("routingKey", "#")))
+            following = streams.follow(wanted, after, names, disconnected(call.environ))
         except ValueError as error:
             raise InvalidRequestArguments(str(error)) from None
+        if call.query.get("follow") == "false":
+            following = takewhile(bool, following)
         stream = _stream(following, project, clock)
     return Response(stream, content_type="text/event-stream", headers=_HEADERS)
-
-
-def _follower(call: Call[tuple[EventStreams, Clock]]) -> Follower:
-    address = f"address {call.environ.get('REMOTE_ADDR', '')}"
-    names = [address, f"client {call.client_id}"] if call.client_id else [address]
-    return Follower(names, disconnected(call.environ))
 
 
 def _exchange(name: str, project: str) -> str:

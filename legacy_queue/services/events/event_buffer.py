@@ -72,15 +72,12 @@ class EventBuffer:
             for event in events:
                 self._last += 1
                 payload = to_json(event.payload)
-                self._events.append(
-                    BufferedEvent(
-                        f"{self._last:016}", now, event.exchange, event.routing_key, event.routes, payload
-                    )
-                )
+                about = event.exchange, event.routing_key, event.routes
+                self._events.append(BufferedEvent(f"{self._last:016}", now, *about, payload))
                 self._size += len(payload)
                 while len(self._events) > MAX_EVENTS or self._size > MAX_EVENTS_SIZE:
                     self._size -= len(self._events.popleft().payload)
-            self._wake()
+        self.wake()
 
     @property
     def last(self) -> int:
@@ -117,13 +114,10 @@ class EventBuffer:
     def wake(self) -> None:
         """Wake everybody who waits for news."""
         with self._lock:
-            self._wake()
+            news, self._news = self._news, None
+        if news:
+            news.set()
 
     def _begin(self) -> None:
         if not self._last:
             self._last = epoch_milliseconds(self._now()) * 1000
-
-    def _wake(self) -> None:
-        if self._news:
-            self._news.set()
-            self._news = None

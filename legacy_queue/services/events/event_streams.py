@@ -6,14 +6,13 @@ Each stream reads the buffer: so a publisher does no work for streams, and a slo
 import re
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
-from typing import Literal
+from typing import Literal, NamedTuple
 
-from legacy_queue.domain.topics import topic_regex
 from legacy_queue.ports import Flag, Waiter
 from legacy_queue.services.events.event_buffer import BufferedEvent, EventBuffer
-from legacy_queue.services.events.stream_admission import Follower, StreamAdmission
+from legacy_queue.services.events.stream_admission import StreamAdmission
 
 BeginsAnew = Literal["begins-anew"]  # events are missing before the next event
 Following = Iterator[BufferedEvent | BeginsAnew | None]
@@ -26,18 +25,14 @@ _INTERVAL = 0.02
 _INTERVAL_OF_EACH = 0.0002
 
 
-class EventFilter:
-    """Events of ``exchange`` (None: of all) whose routing key or a route (``route.<route>``) matches.
+class EventFilter(NamedTuple):
+    """The events of the exchange (None: of all) with a routing key or a ``route.<route>`` that matches."""
 
-    Raises ValueError for an invalid ``pattern``.
-    """
-
-    def __init__(self, exchange: str | None, pattern: str) -> None:
-        self._exchange = exchange
-        self._keys = topic_regex(pattern)
+    exchange: str | None
+    keys: re.Pattern[str]
 
     def has(self, event: BufferedEvent) -> bool:
-        return self._exchange in (None, event.exchange) and any(map(self._keys.fullmatch, event.keys))
+        return self.exchange in (None, event.exchange) and any(map(self.keys.fullmatch, event.keys))
 
 
 class EventStreams:
@@ -59,58 +54,46 @@ class EventStreams:
         # one stream at a time reads: other requests are served between
         self._read_lock = threading.Lock()
 
-    def follow(self, wanted: EventFilter, after: str, follower: Follower) -> Following:
-        """The wanted events after the event with id ``after``, or only new events for "", without an end.
+    def follow(
+        self, wanted: EventFilter, after: str, names: tuple[str, ...], is_disconnected: Callable[[], bool]
+    ) -> Following:
+        """The wanted events after the event with id ``after``, or for "" only new events.
 
-        None comes about each tick without events. "begins-anew" comes before the next event if events in
-        between are dropped, or if the id is of another process. The stream ends if its follower is
-        disconnected or the process stops.
+        None comes when there are no more for now, and then about each tick. "begins-anew" comes before the
+        next event if events in between are dropped, or if the id is of another process. ``names`` are the
+        client and the address that the stream counts for; it ends if the client is disconnected.
 
         Raises ValueError for an invalid id; ServiceUnavailable if too many streams are open.
         """
-        return self._opened(follower, self._endless(wanted, self._position(after), follower))
-
-    def read(self, wanted: EventFilter, after: str, follower: Follower) -> Following:
-        """As ``follow``, but the stream ends after the events that are in memory."""
-        return self._opened(follower, self._events(wanted, self._position(after), self._buffer.last))
-
-    def _position(self, after: str) -> int:
-        if not after:
-            return self._buffer.last
-        if not _ID.fullmatch(after):
+        if after and not _ID.fullmatch(after):
             raise ValueError(f"lastEventId is {after[:200]!r}: expected the id of an event of this server")
-        return int(after)
+        self._admission.admit(names)
+        following = self._follow(wanted, int(after) if after else self._buffer.last, names, is_disconnected)
+        next(following)  # from here on, closing it frees its place
+        return following
 
-    def _opened(self, follower: Follower, events: Following) -> Following:
-        self._admission.admit(follower)
-        opened = self._released_at_end(follower, events)
-        next(opened)  # from here on, closing it frees its place
-        return opened
-
-    def _released_at_end(self, follower: Follower, events: Following) -> Following:
+    def _follow(
+        self, wanted: EventFilter, position: int, names: tuple[str, ...], is_disconnected: Callable[[], bool]
+    ) -> Following:
         try:
             yield None
-            yield from events
+            read = 0.0
+            while True:
+                news = self._buffer.news()  # before the events are read: none is missed
+                is_last = self._stopping.is_set() or is_disconnected()
+                until = self._buffer.last
+                if position != until:
+                    interval = max(_INTERVAL, self._admission.count * _INTERVAL_OF_EACH)
+                    self._waiter.sleep(max(0.0, read + interval - time.monotonic()))
+                    read = time.monotonic()
+                    yield from self._events(wanted, position, until)
+                    position = until
+                if is_last:
+                    return
+                yield None
+                self._waiter.wait(news, self._tick)
         finally:
-            self._admission.release(follower)
-
-    def _endless(self, wanted: EventFilter, position: int, follower: Follower) -> Following:
-        read = 0.0
-        while True:
-            # both before the events are read: none is missed
-            news = self._buffer.news()
-            is_last = self._stopping.is_set() or follower.is_disconnected()
-            until = self._buffer.last
-            if position != until:
-                interval = max(_INTERVAL, self._admission.count * _INTERVAL_OF_EACH)
-                self._waiter.sleep(max(0.0, read + interval - time.monotonic()))
-                read = time.monotonic()
-                yield from self._events(wanted, position, until)
-                position = until
-            if is_last:
-                return
-            self._waiter.wait(news, self._tick)
-            yield None
+            self._admission.release(names)
 
     def _events(self, wanted: EventFilter, position: int, until: int) -> Following:
         """The wanted events behind one number up to another, if they are still in memory."""

@@ -2,20 +2,11 @@
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from itertools import chain
 
 from legacy_queue.domain.errors import ServiceUnavailable
 
 _MIN_SHARE = 4  # streams that each client and address may open at least
-
-
-@dataclass(frozen=True, eq=False)
-class Follower:
-    """Who opens a stream. ``names`` are the address and the client of the request."""
-
-    names: Sequence[str]
-    is_disconnected: Callable[[], bool]
 
 
 class StreamAdmission:
@@ -23,38 +14,29 @@ class StreamAdmission:
 
     def __init__(self, max_streams: int) -> None:
         self._max_streams = max_streams
-        self._max_per_name = max(_MIN_SHARE, max_streams // 10)
+        self._max_of_each = max(_MIN_SHARE, max_streams // 10)
         self._lock = threading.Lock()
-        # added to with the lock; discarded from without it, since a collection of garbage may end a stream
-        self._open: set[Follower] = set()
+        # The client and the address of each stream. It is appended to with the lock, but removed from without
+        # it: a collection of garbage may end a stream in the thread that has the lock.
+        self._open: list[tuple[str, ...]] = []
 
     @property
     def count(self) -> int:
         """How many streams are open."""
         return len(self._open)
 
-    def admit(self, follower: Follower) -> None:
-        """Count the stream as open, until ``release``. A disconnected stream makes room for it if needed.
-
-        Raises ServiceUnavailable if too many streams are open, or too many of this client or address.
-        """
+    def admit(self, names: tuple[str, ...]) -> None:
+        """Count a stream of this client and address as open, until ``release``. Raises ServiceUnavailable."""
         with self._lock:
-            if self._refusal(follower):
-                for other in tuple(self._open):
-                    if other.is_disconnected():
-                        self._open.discard(other)
-            if refusal := self._refusal(follower):
-                raise ServiceUnavailable(refusal)
-            self._open.add(follower)
+            if len(self._open) >= self._max_streams:
+                raise ServiceUnavailable(f"{self._max_streams} streams of events are open: try again later")
+            streams = Counter(chain.from_iterable([*self._open]))
+            if any(streams[name] >= self._max_of_each for name in names):
+                raise ServiceUnavailable(
+                    f"{self._max_of_each} streams of events are open by this client or address: try again"
+                )
+            self._open.append(names)
 
-    def release(self, follower: Follower) -> None:
-        """The stream is closed. Safe to repeat."""
-        self._open.discard(follower)
-
-    def _refusal(self, follower: Follower) -> str | None:
-        if len(self._open) >= self._max_streams:
-            return f"{self._max_streams} streams of events are open: try again later"
-        streams = Counter(name for other in tuple(self._open) for name in other.names)
-        if any(streams[name] >= self._max_per_name for name in follower.names):
-            return f"{self._max_per_name} streams of events are open by this client or address: try again"
-        return None
+    def release(self, names: tuple[str, ...]) -> None:
+        """A stream of this client and address is closed."""
+        self._open.remove(names)
