@@ -17,9 +17,11 @@ from legacy_queue.services.events.event_publisher import EventPublisher
 from legacy_queue.services.events.event_streams import EventStreams
 from legacy_queue.services.events.stream_admission import StreamAdmission
 from legacy_queue.services.gate import Gate
-from legacy_queue.services.inspection.inspection import Inspection
 from legacy_queue.services.inspection.migration_report import MigrationReport
 from legacy_queue.services.inspection.peeking import Peeking
+from legacy_queue.services.inspection.pools import Pools
+from legacy_queue.services.inspection.stories import Stories
+from legacy_queue.services.inspection.waits import Waits
 from legacy_queue.services.process.background import Background, Ending, PeriodicAct
 from legacy_queue.services.recovery.advance import Advance
 from legacy_queue.services.recovery.jobs import RESOLVERS, Pace, PageStep, periodic_jobs
@@ -117,19 +119,12 @@ class Services:
 
         lost_messages = LostMessages(storage.work_queues, self.task_queues, settings.secrets, clock)
         self.peeking = Peeking(storage.work_queues, clock)
-        self.inspection = Inspection(
-            self.tasks,
-            dependencies,
-            self.task_queues,
-            lost_messages,
-            self.workers,
-            self.claims,
-            self.peeking,
-            clock,
-            self.event_buffer,
+        self.pools = Pools(self.task_queues, self.workers, self.peeking, settings)
+        self.waits = Waits(
+            self.tasks, dependencies, lost_messages, self.workers, self.peeking, clock, settings
         )
-
-        self.migration_report = MigrationReport(self.workers, self.claims, clock)
+        self.stories = Stories(self.event_buffer, self.peeking)
+        self.migration_report = MigrationReport(self.workers, clock, settings)
 
         self.uploads = Uploads(
             storage.artifacts, storage.blobs, changes, clock, settings.secrets, settings.upload_url
@@ -197,5 +192,5 @@ class Services:
             self.gate,
             self.stopping,
             self.pollers.poll_now,
-            self.inspection.record_clock_move,
+            self.stories.record_clock_move,
         )

@@ -34,3 +34,7 @@ class ServiceSettings:
     has_todays_events: bool = False
     max_polls: int = 4
     tells_offers_as: Callable[[], str] | None = None
+
+    def policy(self, provisioner_id: str, worker_type: str) -> str:
+        """``required`` if a claimTask of the pool must present the polled message, else ``optional``."""
+        return "required" if f"{provisioner_id}/{worker_type}" in self.proof_required else "optional"

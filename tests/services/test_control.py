@@ -108,7 +108,7 @@ def test_a_frozen_clock_is_still_frozen_after_an_advance_and_each_move_is_told(s
     assert (state.now, state.offset, state.is_frozen) == (NOW + MINUTE, MINUTE - HOUR, True)
     server.control.release()
     assert not server.control.state().is_frozen
-    told = [move.what.removeprefix("the clock was ") for move in server.services.inspection.clock_moves]
+    told = [move.what.removeprefix("the clock was ") for move in server.services.stories.clock_moves]
     assert told == ["frozen", "moved by 1m", "released"]
 
 
@@ -158,7 +158,7 @@ def test_a_move_that_fails_half_way_is_told_as_far_as_it_came() -> None:
     with pytest.raises(errors.ServiceUnavailable):
         moved.control.advance(DAY)
     assert [reason for task_id in tasks for reason, _ in moved.runs(task_id)] == ["deadline-exceeded", None]
-    [move] = moved.services.inspection.clock_moves
+    [move] = moved.services.stories.clock_moves
     assert move.what == "the clock was moved by 1h, and no further"
     assert move.facts["movedTo"] == format_time(NOW + HOUR)
 

@@ -19,7 +19,7 @@ POOL = f"{PROVISIONER}/{WORKER_TYPE}"
 
 def explained(harness: Harness, task_id: str, *words: str) -> list[tuple[str, timedelta | None]]:
     """The situations, and until when from the beginning on. The first sentence has these words."""
-    _, waits = harness.services.inspection.explain(task_id)
+    _, waits = harness.services.waits.of(task_id)
     assert all(word in waits[0].sentence for word in words), waits[0].sentence
     return [(wait.situation, wait.until - NOW if wait.until else None) for wait in waits]
 

@@ -17,8 +17,10 @@ from legacy_queue.http.paging import PAGED, page_answer
 from legacy_queue.http.request_journal import Journal
 from legacy_queue.ports import Clock
 from legacy_queue.services.inspection.explanation import Wait
-from legacy_queue.services.inspection.inspection import InspectedPool, Inspection
 from legacy_queue.services.inspection.peeking import Peeking
+from legacy_queue.services.inspection.pools import InspectedPool, Pools
+from legacy_queue.services.inspection.stories import Stories
+from legacy_queue.services.inspection.waits import Waits
 from legacy_queue.services.tasks.listing import Listing, Wanted
 
 SCOPE = "queue:inspect"
@@ -27,7 +29,7 @@ inspect_endpoint = partial(endpoint, scopes=SCOPE, service="inspect")
 
 
 @inspect_endpoint("GET", "/inspect/v1/task/<taskId>", "Inspect Task", output="inspect-task-response")
-def inspect_task(call: Call[tuple[Inspection, Journal, Clock]]) -> Reply:
+def inspect_task(call: Call[tuple[Waits, Stories, Journal, Clock]]) -> Reply:
     """What a task waits for and until when, the cause to act on first; and what happened to it, in order.
 
     Each moment of ``story`` has ``time``, ``what`` (a sentence) and ``kind``. A server with --control also
@@ -60,13 +62,13 @@ def inspect_tasks(call: Call[Listing]) -> Reply:
 
 
 @inspect_endpoint("GET", "/inspect/v1/pools", "Inspect Pools", query=PAGED, output="inspect-pools-response")
-def inspect_pools(call: Call[tuple[Inspection, Clock]]) -> Reply:
+def inspect_pools(call: Call[tuple[Pools, Clock]]) -> Reply:
     """The pools that have unresolved tasks or were called for in the last ten days: their tasks and
     messages by priority, and their callers, the last first. ``total`` is how many there are on all pages.
     """
-    inspection, clock = call.authorize()
+    pools, clock = call.authorize()
     now = {"now": format_time(clock.now())}
-    return page_answer(call, "pools", TASK_QUEUE_ID, inspection.pools, pool_wire, now)
+    return page_answer(call, "pools", TASK_QUEUE_ID, pools.list, pool_wire, now)
 
 
 @inspect_endpoint(
@@ -87,15 +89,17 @@ def inspect_messages(call: Call[tuple[Peeking, Clock]]) -> Reply:
     return {"taskQueueId": "/".join(pool), "now": now, **_messages(peeking.messages(*pool))}
 
 
-def explained(inspection: Inspection, journal: Journal, clock: Clock, task_id: str) -> Mapping[str, Any]:
+def explained(
+    waits: Waits, stories: Stories, journal: Journal, clock: Clock, task_id: str
+) -> Mapping[str, Any]:
     """The answer of inspectTask. Raises ResourceNotFound."""
-    task, waits = inspection.explain(task_id)
+    task, found = waits.of(task_id)
     requests = journal.requests_of(task_id) if journal.is_kept else None
     return {
         "status": task.status(),
         "now": format_time(clock.now()),
-        "waitsFor": [_wait(wait) for wait in waits],
-        "story": [moment.to_wire() for moment in inspection.story(task, requests)],
+        "waitsFor": [_wait(wait) for wait in found],
+        "story": [moment.to_wire() for moment in stories.of(task, requests)],
     }
 
 

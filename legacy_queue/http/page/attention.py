@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from legacy_queue.domain.times import duration_words
 from legacy_queue.http.request_journal import SIZE, Journal
 from legacy_queue.services.inspection.explanation import never_polled
-from legacy_queue.services.inspection.inspection import Pool
+from legacy_queue.services.inspection.pools import Pool
 
 _SOON = timedelta(minutes=1)  # after which a worker should have asked for a new task's type
 _LATELY = timedelta(minutes=30)  # a worker that is busy asks again after its task

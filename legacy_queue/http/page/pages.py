@@ -42,8 +42,11 @@ from legacy_queue.ports import Clock
 from legacy_queue.ports.account import StorageAccount
 from legacy_queue.services.artifacts.artifacts import Artifacts
 from legacy_queue.services.events.event_publisher import EventPublisher
-from legacy_queue.services.inspection.inspection import Inspection, Pool
 from legacy_queue.services.inspection.migration_report import MigrationReport
+from legacy_queue.services.inspection.peeking import Peeking
+from legacy_queue.services.inspection.pools import Pool, Pools
+from legacy_queue.services.inspection.stories import Stories
+from legacy_queue.services.inspection.waits import Waits
 from legacy_queue.services.tasks.groups import Groups
 from legacy_queue.services.tasks.listing import Listing, Wanted
 from legacy_queue.services.tasks.task_queues import TaskQueues
@@ -170,10 +173,12 @@ class Pages:
 
         return self._declared("GET", route, handler, query=("part", *query))
 
-    def overview_page(self, call: Call[tuple[Inspection, Journal, EventPublisher, StorageAccount]]) -> Values:
+    def overview_page(
+        self, call: Call[tuple[Pools, Peeking, Journal, EventPublisher, StorageAccount]]
+    ) -> Values:
         """What needs a look first, and the pools. Reads no task and no message."""
-        inspection, journal, publisher, account = call.authorize()
-        pools = inspection.overview()
+        known, peeking, journal, publisher, account = call.authorize()
+        pools = known.overview()
         found = [pool for pool in pools if _is_named(pool.task_queue_id, call.query.get("q", "").split())]
         found.sort(key=_ORDERS[call.query.get("sort", "name")])
         start = min(int(call.query.get("after", 0)), max(0, len(found) - 1) // _POOLS * _POOLS)
@@ -187,7 +192,7 @@ class Pages:
                 journal,
                 publisher.failure,
                 account.warning(),
-                sees_polls=inspection.sees_polls,
+                sees_polls=peeking.sees_polls,
             ),
             "pools": found[start : start + _POOLS],
             "total": len(found),
@@ -195,32 +200,32 @@ class Pages:
             "next": start + _POOLS if start + _POOLS < len(found) else None,
         }
 
-    def pool_page(self, call: Call[tuple[Inspection, TaskQueues]]) -> Values:
+    def pool_page(self, call: Call[tuple[Pools, Waits, TaskQueues]]) -> Values:
         """A pool: its tasks, oldest first, its messages, and who asks for it."""
-        inspection, task_queues = call.authorize()
+        pools, waits, task_queues = call.authorize()
         name = "/".join(call.params.values())
-        pool = inspection.pool(name)
+        pool = pools.pool(name)
         tasks = {
             state: task_queues.tasks(name, state, "", _TASKS, _row_json) for state in ("pending", "running")
         }
         oldest = [json.loads(item)["taskId"] for item in tasks["pending"].items[:1]]
-        waits = []
+        sentences = []
         with suppress(ResourceNotFound):
-            waits = [wait.sentence for task_id in oldest for wait in inspection.explain(task_id)[1]]
+            sentences = [wait.sentence for task_id in oldest for wait in waits.of(task_id)[1]]
         return {
             "pool": pool_wire(pool),
             "tasks": {state: [*map(json.loads, page.items)] for state, page in tasks.items()},
             "oldest": oldest,
-            "waits": waits,
+            "waits": sentences,
             "is_known": bool(pool.callers or pool.pending or pool.running),
         }
 
-    def tasks_page(self, call: Call[tuple[Listing, Inspection, Tasks, Groups]]) -> Values | Response:
+    def tasks_page(self, call: Call[tuple[Listing, Pools, Tasks, Groups]]) -> Values | Response:
         """The tasks that the query selects; or the page of what its words name."""
-        listing, inspection, tasks, groups = call.authorize()
+        listing, known, tasks, groups = call.authorize()
         query = call.query
         words = query.get("q", "").split()
-        pools = inspection.overview() if words else ()
+        pools = known.overview() if words else ()
         if place := [*query] == ["q"] and len(words) == 1 and _place_of(words[0], pools, tasks, groups):
             return Response(status=303, headers={**_HEADERS, "Location": place})
         wanted = Wanted(query.get("state", "all"), query.get("pool", ""), query.get("group", ""), words)
@@ -236,11 +241,13 @@ class Pages:
             ),
         }
 
-    def task_page(self, call: Call[tuple[Inspection, Journal, Clock, Tasks, Listing, Artifacts]]) -> Values:
+    def task_page(
+        self, call: Call[tuple[Waits, Stories, Journal, Clock, Tasks, Listing, Artifacts]]
+    ) -> Values:
         """A task: why it waits, its life as a picture, what it is about, and what can be done with it."""
-        inspection, journal, clock, tasks, listing, artifacts = call.authorize()
+        waits, stories, journal, clock, tasks, listing, artifacts = call.authorize()
         task = tasks.load(call.task_id)
-        answer = explained(inspection, journal, clock, call.task_id)
+        answer = explained(waits, stories, journal, clock, call.task_id)
         dependencies = [each for each in task.definition.dependencies if each != task.task_id]
         required = listing.tasks(dependencies, "", len(dependencies) + 1, _row_json)
         known = {row["taskId"]: row for row in map(json.loads, required.items)}
@@ -287,7 +294,7 @@ class Pages:
             "picture": Markup(group_svg(tasks)) if len(tasks) <= _DRAWN else None,  # noqa: S704
         }
 
-    def workers_page(self, call: Call[Inspection]) -> Values:
+    def workers_page(self, call: Call[Pools]) -> Values:
         """Who asked for work in the last ten days, the last first."""
         callers = [
             {**caller_wire(record), "taskQueueId": pool.task_queue_id, "quarantined": is_quarantined}

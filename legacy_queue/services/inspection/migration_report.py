@@ -23,7 +23,7 @@ from legacy_queue.domain.call_statistics import (
 from legacy_queue.domain.times import format_time
 from legacy_queue.domain.worker_record import RecordPath, WorkerRecord
 from legacy_queue.ports import Clock
-from legacy_queue.services.tasks.claims import Claims
+from legacy_queue.services.service_settings import ServiceSettings
 from legacy_queue.services.workers.workers import Workers
 
 _OLD = POLL_TASK_URLS, POLL, CLAIM_TASK
@@ -44,10 +44,10 @@ class CallsOfCaller(NamedTuple):
 class MigrationReport:
     """The answer of ``GET /migration``."""
 
-    def __init__(self, workers: Workers, claims: Claims, clock: Clock) -> None:
+    def __init__(self, workers: Workers, clock: Clock, settings: ServiceSettings) -> None:
         self._workers = workers
-        self._claims = claims
         self._clock = clock
+        self._settings = settings
 
     def report(
         self, window: timedelta, provisioner_id: str | None = None, worker_type: str | None = None
@@ -60,7 +60,7 @@ class MigrationReport:
         callers = self._workers.callers_since(since - HOUR, provisioner_id, worker_type)
         found = protocols_in_use(callers, since, until)
         for pool in found["workerTypes"]:
-            pool["policy"] = self._claims.policy(pool["provisionerId"], pool["workerType"])
+            pool["policy"] = self._settings.policy(pool["provisionerId"], pool["workerType"])
         return found
 
 

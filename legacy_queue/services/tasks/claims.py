@@ -113,12 +113,6 @@ class Claims:
         # queue, on the monotonic clock.
         self._offered: SharedLruCache[tuple[str, int, WorkQueue], timedelta] = SharedLruCache(_MAX_REMEMBERED)
 
-    def policy(self, provisioner_id: str, worker_type: str) -> str:
-        """``required`` if claimTask must present the polled message, else ``optional``."""
-        return (
-            "required" if f"{provisioner_id}/{worker_type}" in self._settings.proof_required else "optional"
-        )
-
     def claim(
         self, task: Task, run_id: int, worker: Worker, proof: ClaimProof, client_id: str = ""
     ) -> Mapping[str, Any]:
@@ -246,7 +240,7 @@ class Claims:
                 "pass messageId, receipt and signature of one message"
             )
         queue = task.work_queue
-        if self.policy(queue.provisioner_id, queue.worker_type) == "required" and proof.missing:
+        if self._settings.policy(queue.provisioner_id, queue.worker_type) == "required" and proof.missing:
             self._offer_again(task.task_id, run_id, proof)
             raise InputError(
                 f"workers of {queue.task_queue_id} must present the message that they polled: "

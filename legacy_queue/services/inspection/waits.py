@@ -1,0 +1,68 @@
+"""What each task waits for: the facts are read here, and ``explanation`` says what they mean."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+
+from legacy_queue.domain.errors import ResourceNotFound
+from legacy_queue.domain.messages import Peeked
+from legacy_queue.domain.task import Run, Task
+from legacy_queue.domain.worker_record import RecordPath, WorkerRecord
+from legacy_queue.ports import Clock
+from legacy_queue.services.inspection.explanation import Facts, Wait, explain
+from legacy_queue.services.inspection.peeking import Peeking
+from legacy_queue.services.service_settings import ServiceSettings
+from legacy_queue.services.tasks.dependencies import Dependencies
+from legacy_queue.services.tasks.lost_messages import LostMessages
+from legacy_queue.services.tasks.tasks import Tasks
+from legacy_queue.services.workers.workers import Workers
+
+_MAX_WORKERS = 20  # whose last task is read for an explanation
+
+
+class Waits:
+    """Explains why a task is not running, or when its claim ends."""
+
+    def __init__(
+        self,
+        tasks: Tasks,
+        dependencies: Dependencies,
+        lost_messages: LostMessages,
+        workers: Workers,
+        peeking: Peeking,
+        clock: Clock,
+        settings: ServiceSettings,
+    ) -> None:
+        self._tasks = tasks
+        self._dependencies = dependencies
+        self._lost_messages = lost_messages
+        self._workers = workers
+        self._peeking = peeking
+        self._clock = clock
+        self._settings = settings
+
+    def of(self, task_id: str) -> tuple[Task, list[Wait]]:
+        """The task, and what it waits for. Raises ResourceNotFound, ServiceUnavailable."""
+        task = self._tasks.load(task_id)
+        pool = task.work_queue.provisioner_id, task.work_queue.worker_type
+        callers = self._workers.callers() if task.state == "pending" else []
+        facts = Facts(
+            now=self._clock.now(),
+            required={} if task.runs else self._dependencies.states(task.waits_for),
+            callers=callers,
+            queue=self._peeking.messages(*pool) if task.state == "pending" else Peeked([], 0),
+            messages_needed=self._lost_messages.messages_needed(task.work_queue.task_queue_id),
+            is_proof_required=self._settings.policy(*pool) == "required",
+            last_runs=dict(self._last_runs([record for record in callers if record.path[:2] == pool])),
+            sees_polls=self._peeking.sees_polls,
+        )
+        return task, explain(task, facts)
+
+    def _last_runs(self, callers: Sequence[WorkerRecord]) -> Iterator[tuple[RecordPath, tuple[str, Run]]]:
+        """Of the workers that called last."""
+        claimed = sorted(
+            (record for record in callers if record.recent_claims), key=lambda record: record.last_call
+        )
+        for record in claimed[-_MAX_WORKERS:]:
+            task_id, run_id = record.recent_claims[-1]
+            with suppress(ResourceNotFound):
+                yield record.path, (task_id, self._tasks.load(task_id).run(run_id))
