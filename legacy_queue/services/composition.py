@@ -12,6 +12,7 @@ from legacy_queue.services.claim_work.poller_registry import PollerRegistry
 from legacy_queue.services.claim_work.wakes import Wakes
 from legacy_queue.services.concurrency import Threads
 from legacy_queue.services.control.clock_control import ClockControl
+from legacy_queue.services.control.due_work import DueWork
 from legacy_queue.services.events.event_buffer import EventBuffer
 from legacy_queue.services.events.event_publisher import EventPublisher
 from legacy_queue.services.events.event_streams import EventStreams
@@ -184,13 +185,5 @@ class Services:
 
     def clock_control(self) -> ClockControl:
         """Moves the clock of these services."""
-        return ClockControl(
-            self.clock,
-            self.timers,
-            self.resolver,
-            self.periodic_jobs,
-            self.gate,
-            self.stopping,
-            self.pollers.poll_now,
-            self.stories.record_clock_move,
-        )
+        due_work = DueWork(self.timers, self.resolver, self.periodic_jobs, self.gate, self.stopping)
+        return ClockControl(self.clock, due_work, self.pollers.poll_now, self.stories.record_clock_move)

@@ -4,15 +4,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from threading import Event
 
-from legacy_queue.domain.errors import InputError, RequestConflict, ServiceUnavailable
+from legacy_queue.domain.errors import InputError, RequestConflict
 from legacy_queue.domain.times import duration_words
 from legacy_queue.ports import AdjustableClock, Clock
-from legacy_queue.services.gate import Gate
-from legacy_queue.services.recovery.periodic_jobs import PeriodicJobs
-from legacy_queue.services.recovery.resolver import Resolver
-from legacy_queue.services.recovery.timers import Timers
+from legacy_queue.services.control.due_work import DueWork
 
 MAX_OFFSET = timedelta(days=36_500)  # from the real time
 
@@ -36,11 +32,7 @@ class ClockControl:
     def __init__(
         self,
         clock: Clock,
-        timers: Timers,
-        resolver: Resolver,
-        periodic_jobs: PeriodicJobs,
-        gate: Gate,
-        stopping: Event,
+        due_work: DueWork,
         poll_now: Callable[[], None],
         record_move: Callable[[datetime, str, datetime, bool], None],
     ) -> None:
@@ -49,11 +41,7 @@ class ClockControl:
         """
         self._clock = clock
         self._movable = clock if isinstance(clock, AdjustableClock) else None
-        self._timers = timers
-        self._resolver = resolver
-        self._periodic_jobs = periodic_jobs
-        self._gate = gate
-        self._stopping = stopping
+        self._due_work = due_work
         self._poll_now = poll_now
         self._record_move = record_move
 
@@ -89,7 +77,7 @@ class ClockControl:
             is_frozen = clock.is_frozen
             clock.freeze()
             try:
-                self._pass_time(clock, clock.now() + duration)
+                self._due_work.pass_time(clock, clock.now() + duration)
             finally:
                 if not is_frozen:
                     clock.release()
@@ -99,7 +87,7 @@ class ClockControl:
     def _moving(self, what: str) -> Iterator[AdjustableClock]:
         if self._movable is None:
             raise RequestConflict(self.state().reason)
-        with self._gate.closed(self._resolver.wake):
+        with self._due_work.held_up():
             begin = self._clock.now()
             offset = self._movable.offset
             try:
@@ -114,16 +102,3 @@ class ClockControl:
     def _record(self, begin: datetime, what: str) -> None:
         state = self.state()
         self._record_move(begin, what, state.now, state.is_frozen)
-
-    def _pass_time(self, clock: AdjustableClock, target: datetime) -> None:
-        self._resolver.handle_all()  # effects that calls have deferred
-        while not self._stopping.is_set() and (due := self._timers.next_fires(target)):
-            clock.move_to(due)
-            self._timers.fire()
-            self._resolver.handle_all()
-        if self._stopping.is_set():
-            raise ServiceUnavailable("the server ends or is reset: less time has passed than was asked for")
-        clock.move_to(target)
-        self._timers.tick()  # rows about missing effects are due by now
-        self._periodic_jobs.do_due(self._stopping)
-        self._resolver.handle_all()
