@@ -14,14 +14,15 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from flask import Flask
 
 from legacy_queue.adapters.clock import MovableClock, SystemClock, SystemWaiter
-from legacy_queue.adapters.embedded import EmbeddedAccount, StorageFile
-from legacy_queue.config import SERVER_FILE, Settings, SettingsError
+from legacy_queue.adapters.embedded import EmbeddedAccount, StorageFile, back_up
+from legacy_queue.config import AUTHORITY_FILE, DEVELOPMENT_FILE, SERVER_FILE, Settings, SettingsError
 from legacy_queue.config.certificate_names import names_in
 from legacy_queue.domain.authentication import Authenticator, Client
 from legacy_queue.domain.errors import RequestConflict, ServiceUnavailable
@@ -40,7 +41,7 @@ from legacy_queue.http.metrics import Metrics
 from legacy_queue.http.page.sign_in import SignIn
 from legacy_queue.http.request_log import WsgiApp
 from legacy_queue.local_processes.azurite import CONNECTION_STRING
-from legacy_queue.ports import Broker, Clock, Observe, ignore
+from legacy_queue.ports import Broker, Clock, Observe, Progress, ignore
 from legacy_queue.ports.account import SigningEndpoint, StorageAccount, UnusableStorage
 from legacy_queue.private_folder import read_private
 from legacy_queue.services.artifacts.upload_slots import UploadSlots
@@ -249,8 +250,9 @@ def served_file(settings: Settings) -> Iterator[None]:
         left += [SERVER_FILE] if ready.get("file") else []
     if file.is_missing and left:
         raise UnusableStorage(
-            f"{file.path} is missing or empty, and beside it is of an earlier start: {', '.join(left)}. "
-            "Restore a backup with `legacy-queue restore FILE`, or remove all that to begin anew"
+            f"{file.path} is missing or empty, and beside it is of an earlier start, or of a backup that was "
+            f"cut off: {', '.join(left)}. Start from a backup with --data-dir, or remove all that to begin "
+            "anew"
         )
     file.prepare()
     try:
@@ -265,12 +267,15 @@ def storage_file(settings: Settings) -> StorageFile | None:
     return StorageFile(settings.data_dir) if settings.storage == "embedded" else None
 
 
-def required_file(settings: Settings) -> StorageFile:
-    """The file of embedded storage; raises UnusableStorage with any other storage."""
+def make_backup(settings: Settings, folder: Path, show: Progress) -> None:
+    """Make the folder a data directory with the embedded storage, and the secrets that were generated for it.
+
+    It must not exist. Raises UnusableStorage, also with any other storage.
+    """
     file = storage_file(settings)
     if file is None:
         raise UnusableStorage(f"--storage {settings.storage} has no file: this is for embedded storage")
-    return file
+    back_up(file, folder, (DEVELOPMENT_FILE, f"{settings.tls_dir.name}/{AUTHORITY_FILE}"), show)
 
 
 def check_account(settings: Settings) -> None:

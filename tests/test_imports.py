@@ -19,7 +19,7 @@ sys.addaudithook(lambda event, args: event == "open" and "entry_points" in str(a
 """
 HELP = """
 from legacy_queue.cli.commands import commands
-for name in ("backup", "config", "queues", "restore", "serve", "test", "up"):
+for name in ("backup", "config", "queues", "serve", "test", "up"):
     commands([name, "--help"], standalone_mode=False)
 """
 NOT_OF_EMBEDDED = ("azure", "boto3", "cryptography", "kombu", "requests", "urllib3")

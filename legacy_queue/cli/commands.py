@@ -45,8 +45,7 @@ _SECTIONS = {
     "Look at settings and files": {
         "config": "Print the settings in force, with secrets masked.",
         "queues": "Print the names of the Azure queues behind a pool.",
-        "backup": "Copy the file of embedded storage while it is served.",
-        "restore": "Put a backup in the place of the file of embedded storage.",
+        "backup": "Copy the embedded storage into a new data directory.",
         "ca": "Print the path of --tls auto's authority, and how to trust it.",
     },
 }
@@ -54,6 +53,8 @@ COMMANDS = {name: text for section in _SECTIONS.values() for name, text in secti
 
 # a sentence for each command that was removed, for one release
 _REMOVED = {
+    "restore": "a backup is a data directory; start from it by `legacy-queue serve --data-dir BACKUP`. For "
+    "one of 0.1.0, put FILE into a new folder as storage.sqlite, and FILE-artifacts as artifacts.",
     "resolve": "start another `legacy-queue serve` in its place; each server now does the background work.",
 }
 
@@ -64,7 +65,6 @@ _MODULES = {
     ),
     **dict.fromkeys(("env", "queues"), "config"),
     **dict.fromkeys(("clock", "fault", "requests", "reset"), "control"),
-    "restore": "backup",
     "test": "run_tests",  # pytest collects modules named test*
 }
 

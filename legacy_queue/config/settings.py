@@ -26,6 +26,7 @@ from legacy_queue.domain.hosts import Network, is_loopback
 LOG_FORMATS = ("auto", "text", "json")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 DEVELOPMENT_FILE = "development.json"
+AUTHORITY_FILE = "authority.pem"  # in ``tls_dir``: key and certificate
 SERVER_FILE = "server.json"  # the ready line of a running server, for the commands of the same user
 PREFIX = "LEGACY_QUEUE_"
 CONFIG = "config"  # names the TOML file; an option and a variable like the others

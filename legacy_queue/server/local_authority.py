@@ -21,6 +21,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from requests.utils import DEFAULT_CA_BUNDLE_PATH
 
+from legacy_queue.config import AUTHORITY_FILE
 from legacy_queue.config.certificate_names import names_in
 from legacy_queue.private_folder import lock_private, read_private, write_private
 
@@ -76,7 +77,7 @@ class LocalAuthority:
         self.server = self._folder / "server.pem"
         self.certificate = self._folder / "ca.pem"
         self.bundle = self._folder / "bundle.pem"
-        self._authority = self._folder / "authority.pem"  # key and certificate
+        self._authority = self._folder / AUTHORITY_FILE
 
     def ensure(self, now: datetime) -> None:
         """Create or renew the files, so that they cover all ``names`` for another month.

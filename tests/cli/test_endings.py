@@ -39,9 +39,13 @@ def test_a_data_directory_that_may_not_be_read_ends_each_command_with_a_sentence
 
 
 def test_a_removed_command_says_what_to_do_instead() -> None:
-    done = CliRunner().invoke(commands, ["resolve", "--storage", "azure"])
-    assert "Error: `legacy-queue resolve` was removed: start another `legacy-queue serve`" in done.output
-    assert done.exit_code == 2
+    for words, instead in (
+        (["resolve", "--storage", "azure"], "start another `legacy-queue serve`"),
+        (["restore", "monday"], "a backup is a data directory; start from it by `legacy-queue serve"),
+    ):
+        done = CliRunner().invoke(commands, words)
+        assert f"Error: `legacy-queue {words[0]}` was removed: {instead}" in done.output
+        assert done.exit_code == 2
 
 
 def test_a_bundle_of_certificates_that_is_missing_ends_a_command_with_a_sentence() -> None:

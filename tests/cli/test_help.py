@@ -11,7 +11,7 @@ from legacy_queue.cli.options import SECTIONS, SettingsCommand
 from legacy_queue.config.settings import DECLARED
 from tests.cli.asking import printed
 
-WITH_SETTINGS = ("backup", "ca", "config", "queues", "restore", "serve", "test", "up")
+WITH_SETTINGS = ("backup", "ca", "config", "queues", "serve", "test", "up")
 
 
 @pytest.mark.parametrize("command", WITH_SETTINGS)

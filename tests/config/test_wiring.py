@@ -11,10 +11,12 @@ import pytest
 from werkzeug.test import Client
 
 from legacy_queue.config import Settings, SettingsError
+from legacy_queue.config.development import complete
 from legacy_queue.domain.authentication import Client as HawkClient
 from legacy_queue.ports.account import UnusableStorage
 from legacy_queue.private_folder import lock_private
-from legacy_queue.wiring import build, served_file
+from legacy_queue.server.local_authority import LocalAuthority
+from legacy_queue.wiring import build, make_backup, served_file
 from tests.other_user import as_other_user
 
 SETTINGS = Settings(
@@ -78,9 +80,29 @@ def test_a_storage_that_was_lost_is_not_begun_anew(tmp_path: Path, left: str) ->
         kept = settings.data_dir / left
         (shutil.copytree if kept.is_dir() else shutil.copy)(kept, after.data_dir / left)
         account.close()
-    with pytest.raises(UnusableStorage, match=f": {left}. Restore .*, or remove all that to begin anew"):
+    with pytest.raises(
+        UnusableStorage, match=f": {left}. Start from a backup .*, or remove all that to begin anew"
+    ):
         served_file(after).__enter__()
     assert not (after.data_dir / "storage.sqlite").exists()
+
+
+def test_a_backup_has_the_secrets_that_were_generated(tmp_path: Path) -> None:
+    """So signed messages, credentials of claims, and clients that trust the server's authority go on."""
+    settings = replace(SETTINGS, storage="embedded", data_dir=tmp_path / "data", tls="auto", clients=())
+    with served_file(settings):
+        known = complete(settings)
+        authority = LocalAuthority(settings.tls_dir)
+        authority.ensure(datetime.now(UTC))
+        make_backup(settings, tmp_path / "monday", lambda *_: None)
+    copy = replace(settings, data_dir=tmp_path / "monday")
+    with served_file(copy):
+        assert complete(copy).clients == known.clients
+    copied = LocalAuthority(copy.tls_dir)
+    copied.ensure(datetime.now(UTC))
+    assert copied.certificate.read_text() == authority.certificate.read_text()
+    with pytest.raises(UnusableStorage, match="--storage memory has no file"):
+        make_backup(SETTINGS, tmp_path / "other", lambda *_: None)
 
 
 def test_a_start_that_failed_before_its_storage_worked_can_be_repeated(tmp_path: Path) -> None:

@@ -1,11 +1,17 @@
-"""The embedded file of each earlier version goes on where it was: tests/stored/make.py has made them."""
+"""The embedded file of each earlier version goes on where it was, and so does a backup of it.
+
+``tests/stored/make.py`` has made them.
+"""
 
 import json
 import shutil
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import timedelta
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -22,15 +28,23 @@ pytestmark = pytest.mark.processes
 STORED = Path(__file__).parents[1] / "stored"
 
 
-@pytest.fixture(params=sorted(path.parent.name for path in STORED.glob("*/known.json")))
+VERSIONS = sorted(path.parent.name for path in STORED.glob("*/known.json"))
+
+
+@pytest.fixture(params=product(VERSIONS, ("data", "backup")), ids="-".join)
 def stored(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[LegacyQueue, Any]]:
     """A server on a copy of the file, a minute after it was made; and what was known then."""
-    source = STORED / request.param
+    version, start = request.param
+    source = STORED / version
     folder = tmp_path / "data"
     shutil.copytree(source / "data", folder)
     for path in folder.rglob("*"):  # git keeps no modes
         path.chmod(0o700 if path.is_dir() else 0o600)
     folder.chmod(0o700)
+    if start == "backup":
+        words = ["backup", str(tmp_path / start), "--data-dir", str(folder)]
+        subprocess.run([sys.executable, "-m", "legacy_queue", *words], check=True)
+        folder = tmp_path / start
     with LegacyQueue("embedded", data_dir=folder) as queue:
         queue.advance(BEGIN + timedelta(minutes=1) - queue.now())
         yield queue, json.loads((source / "known.json").read_text())

@@ -3,7 +3,8 @@
 It makes the same promises as Azure to stores, and through the gateway to workers.
 """
 
+from legacy_queue.adapters.embedded.backup import back_up
 from legacy_queue.adapters.embedded.embedded_account import EmbeddedAccount
 from legacy_queue.adapters.embedded.storage_file import StorageFile
 
-__all__ = ["EmbeddedAccount", "StorageFile"]
+__all__ = ["EmbeddedAccount", "StorageFile", "back_up"]

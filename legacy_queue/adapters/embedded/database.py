@@ -27,6 +27,7 @@ from typing import Any, TypeVar
 
 import structlog
 
+from legacy_queue.adapters.embedded.file_watch import FileWatch
 from legacy_queue.adapters.embedded.sqlite_connection import (
     connect,
     create_tables,
@@ -63,9 +64,9 @@ class Database:
 
         Raises UnusableStorage.
         """
-        if file:
-            file.watch()  # before a fork
         self.file = file
+        # before a fork
+        self._watch = FileWatch(file.path, file.wal, file.shared_memory) if file else None
         self._clock = clock
         self._synchronous = synchronous
         self._observe = observe
@@ -118,8 +119,8 @@ class Database:
 
     def check(self) -> None:
         """Return if the file is in its place and can be written."""
-        if self.file:
-            self.file.look()
+        if self._watch:
+            self._watch.is_unchanged()
         self.change("INSERT OR REPLACE INTO meta VALUES ('checked', ?)", [self.rank()])
 
     def close(self) -> None:
@@ -165,13 +166,13 @@ class Database:
     def _open(self) -> sqlite3.Connection | None:
         with self._lock:
             if self._pid != os.getpid() and not self._is_closed:
-                if self.file and not self.file.look():
+                if self._watch and not self._watch.is_unchanged():
                     raise ServiceUnavailable("the file of the storage was removed")
                 with ExitStack() as undo:
                     connection = self._connect(undo)
-                    if self.file:
-                        # connected here, behind the look: its thread might make a removed WAL anew
-                        self._upkeep = Upkeep(self.file, self._clock, self._connect(undo))
+                    if self.file and self._watch:
+                        # connected here, behind that check: its thread might make a removed WAL anew
+                        self._upkeep = Upkeep(self.file, self._watch, self._clock, self._connect(undo))
                     else:
                         create_tables(connection)
                     undo.pop_all()

@@ -17,8 +17,8 @@ from tempfile import TemporaryFile
 import structlog
 
 from legacy_queue.adapters.embedded.database import Database
+from legacy_queue.adapters.embedded.file_checks import artifact_path
 from legacy_queue.adapters.embedded.sqlite_connection import error_name
-from legacy_queue.adapters.embedded.storage_file import artifact_path
 from legacy_queue.adapters.signing import UrlSigner
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.times import epoch_milliseconds, from_epoch

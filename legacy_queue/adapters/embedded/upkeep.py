@@ -14,6 +14,8 @@ from typing import Any, TypeVar
 
 import structlog
 
+from legacy_queue.adapters.embedded.file_checks import artifact_path
+from legacy_queue.adapters.embedded.file_watch import FileWatch
 from legacy_queue.adapters.embedded.sqlite_connection import (
     VERSION,
     error_code,
@@ -21,7 +23,7 @@ from legacy_queue.adapters.embedded.sqlite_connection import (
     in_transaction,
     version_of,
 )
-from legacy_queue.adapters.embedded.storage_file import NEEDS_WAL, StorageFile, artifact_path
+from legacy_queue.adapters.embedded.storage_file import NEEDS_WAL, StorageFile
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.times import epoch_milliseconds, from_epoch
 from legacy_queue.outside_loop import outside_loop
@@ -51,9 +53,12 @@ _IS_AHEAD = "the clock was set back, or moved before: what waits for a time wait
 class Upkeep:
     """Works for the file every second and when it is woken. Several processes may do so at once."""
 
-    def __init__(self, file: StorageFile, clock: Clock, connection: sqlite3.Connection) -> None:
+    def __init__(
+        self, file: StorageFile, watch: FileWatch, clock: Clock, connection: sqlite3.Connection
+    ) -> None:
         """``connection`` to the file is closed by ``stop``. Raises sqlite3.Error."""
         self._file = file
+        self._watch = watch
         self._clock = clock
         self._has_failed = False  # the last checkpoint
         self._last_time = clock.now()  # the latest that the queue has seen
@@ -73,10 +78,10 @@ class Upkeep:
     def before_change(self) -> None:
         """Wake it for a long WAL, which its checkpoint then bounds: the last part of one holds up writers.
 
-        Raises ServiceUnavailable if the file was removed, or was of a newer version, at the last look, which
-        is taken every second, and while the disk does not take what was written.
+        Raises ServiceUnavailable if the file was removed, or was of a newer version, at the last check, which
+        comes every second, and while the disk does not take what was written.
         """
-        if self._file.is_given_up:
+        if self._watch.is_given_up:
             raise ServiceUnavailable(
                 "the file of the storage was removed, replaced, or brought forward by a newer server: restart"
             )
@@ -102,7 +107,7 @@ class Upkeep:
         while not self._is_stopped:
             try:
                 try:
-                    has_more = self._file.look() and outside_loop(self._round)
+                    has_more = self._watch.is_unchanged() and outside_loop(self._round)
                 finally:
                     self._look_at_space()
             except Exception as error:  # noqa: BLE001 - the thread must go on
@@ -111,7 +116,7 @@ class Upkeep:
                     log.error("storage-upkeep-failed", error=error_name(error))
             self._wake.wait(_PAUSE if has_more else _INTERVAL)
             self._wake.clear()
-        if self._file.look():
+        if self._watch.is_unchanged():
             # A process that was killed may have left the mark in file and WAL. The last close removes the
             # WAL, and a start would miss it.
             with suppress(sqlite3.Error):
@@ -125,7 +130,7 @@ class Upkeep:
         """
         db = self._connection
         if version_of(db) != VERSION:  # a newer server has brought the file forward, beside this process
-            self._file.give_up("storage-file-newer")
+            self._watch.give_up("storage-file-newer")
             return False
         now = self._clock.now()
         wall = self._clock.wall_time()

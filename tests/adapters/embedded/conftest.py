@@ -1,4 +1,7 @@
+import resource
+import signal
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -18,6 +21,19 @@ def content(account: EmbeddedAccount, name: str) -> bytes:
     found = account.container.read(name)
     assert found
     return b"".join(found[1])
+
+
+@contextmanager
+def refusing(size: int) -> Iterator[None]:
+    """The disk refuses to write behind the first bytes of any file."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, handler)
 
 
 @pytest.fixture

@@ -1,8 +1,6 @@
 """The file of embedded storage: what a start accepts, and the sentence for what it does not."""
 
-import errno
 import os
-import re
 import secrets
 import shutil
 import sqlite3
@@ -15,7 +13,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from legacy_queue.adapters.embedded import EmbeddedAccount, StorageFile
+from legacy_queue.adapters.embedded import EmbeddedAccount, StorageFile, back_up
 from legacy_queue.adapters.embedded.schema import FIRST_VERSION
 from legacy_queue.adapters.embedded.sqlite_connection import VERSION, connect, create_tables, version_of
 from legacy_queue.adapters.embedded.storage_file import NEEDS_WAL
@@ -175,7 +173,7 @@ def test_a_file_that_was_removed_or_replaced_is_not_written_to_at_the_end(
     file: StorageFile, tmp_path: Path
 ) -> None:
     file.prepare()
-    file.back_up(tmp_path / "copy")
+    shutil.copy(file.path, tmp_path / "copy")
     file.path.unlink()
     with pytest.raises(UnusableStorage, match="removed"):
         file.finish()
@@ -230,8 +228,8 @@ def test_a_file_whose_wal_was_removed_is_refused(left: StorageFile) -> None:
         with pytest.raises(UnusableStorage, match="removed"):
             use()
     assert not left.wal.exists()
-    left.restore(left.path)
-    assert not has_row(left)
+    left.wal.touch(0o600)
+    assert not has_row(left), "as the sentence says"
 
 
 @pytest.mark.parametrize("cut", [0, 1])
@@ -262,16 +260,6 @@ def test_changes_that_were_lost_with_a_part_of_the_wal_are_said(left: StorageFil
 def test_a_file_whose_wal_another_program_has_written_back_goes_on(left: StorageFile) -> None:
     dump(left)
     assert not left.wal.exists()
-    assert has_row(left)
-
-
-def test_a_backup_put_back_by_hand_is_refused_beside_the_wal_of_another_file(
-    file: StorageFile, left: StorageFile, tmp_path: Path
-) -> None:
-    file.back_up(tmp_path / "monday")
-    shutil.copy(tmp_path / "monday", left.path)
-    assert "is of another file than the backup" in refusal(left)
-    left.wal.unlink()
     assert has_row(left)
 
 
@@ -320,113 +308,17 @@ def test_what_another_user_has_planted_is_refused(
 
 @pytest.mark.processes
 def test_a_link_of_another_user_leads_to_no_file_that_is_changed(tmp_path: Path) -> None:
-    source, data, victim = (tmp_path / name for name in ("source", "data", "victim"))
-    for folder in (source, data, victim):
+    data, victim = (tmp_path / name for name in ("data", "victim"))
+    for folder in (data, victim):
         folder.mkdir(0o755)
-    StorageFile(source).prepare()
     (victim / "precious").write_text("precious")
     (data / "storage.sqlite").symlink_to(victim / "precious")
     give_away(data / "storage.sqlite")
     file = StorageFile(data)
-    for act in (file.lock, lambda: file.restore(StorageFile(source).path)):
-        with pytest.raises(UnusableStorage, match="it is another user's link"):
-            act()
+    with pytest.raises(UnusableStorage, match="it is another user's link"):
+        file.lock()
     assert [(path.name, path.read_text()) for path in victim.iterdir()] == [("precious", "precious")]
     assert stat.S_IMODE(victim.stat().st_mode) == 0o755
-
-
-@pytest.mark.parametrize("name", ["with space", "a#b?c", "%41", "ü", "file:x?mode=memory", ":memory:"])
-def test_a_backup_is_restored_with_its_artifacts_whatever_its_name_in_the_place_of_all_that_came_later(
-    tmp_path: Path, name: str
-) -> None:
-    (tmp_path / name).mkdir()
-    file, monday, left = StorageFile(tmp_path / name), tmp_path / f"of {name}", StorageFile(tmp_path / "left")
-    account = opened(file)
-    account.table("t").insert("p", "k", {"text": "value"})
-    account.container.put("large", LARGE, "text/plain", None)
-    file.back_up(monday)
-    account.table("t").insert("p", "later", {})
-    account.container.put("later", b"," * 100_000, "text/plain", None)
-    shutil.copytree(tmp_path / name, tmp_path / "left")
-    account.close()
-    for path in left.artifacts.iterdir():
-        path.unlink()
-    (left.artifacts / "later").touch()
-    assert left.restore(monday) == 0
-    again = opened(left)
-    assert [row.key for row in again.table("t").page([], "", 9).rows] == ["k"]
-    assert content(again, "large") == LARGE
-    assert again.container.read("later") is None
-    assert len(list(left.artifacts.iterdir())) == 1
-    assert left.signing_key() == file.signing_key()
-    again.close()
-    expected = {name, monday.name, f"{monday.name}-artifacts", "left"}
-    assert {path.name for path in tmp_path.iterdir()} == expected
-
-
-def test_a_backup_says_how_far_it_is_and_is_of_the_time_at_which_it_began(
-    account: EmbeddedAccount, file: StorageFile, tmp_path: Path
-) -> None:
-    for number in range(100):
-        account.table("t").insert("p", f"large-{number}", {"text": "." * 30_000})
-    for name in ("one", "two"):
-        account.container.put(name, LARGE, "text/plain", None)
-    seen: list[tuple[int, int, str]] = []
-
-    def show(done: int, total: int, what: str) -> None:
-        seen.append((done, total, what))
-        assert len(seen) < 100, "each change begins the copy anew"
-        account.table("t").insert("p", f"later-{len(seen)}", {})
-
-    file.back_up(tmp_path / "copy", show)
-    assert seen == sorted(seen, key=lambda shown: (shown[2] != "pages", shown[0]))
-    assert seen[-3][:2] == (seen[0][1], seen[0][1]), "all pages"
-    assert seen[-2:] == [(0, 2, "artifacts"), (1, 2, "artifacts")]
-    with closing(sqlite3.connect(tmp_path / "copy")) as copy:
-        assert copy.execute("SELECT count(*) FROM rows WHERE key LIKE 'l%'").fetchone() == (100,)
-
-
-def test_a_backup_replaces_nothing_and_leaves_nothing_where_it_fails(
-    file: StorageFile, tmp_path: Path
-) -> None:
-    copy, artifacts = tmp_path / "copy", tmp_path / "copy-artifacts"
-    with pytest.raises(UnusableStorage, match="there is no"):
-        file.back_up(copy)
-    file.prepare()
-    for mine, other in ((copy, artifacts), (artifacts, copy)):
-        mine.write_text("mine")
-        with pytest.raises(UnusableStorage, match="File exists"):
-            file.back_up(copy)
-        assert (mine.read_text(), other.exists()) == ("mine", False)
-        mine.unlink()
-
-
-@pytest.mark.processes
-def test_what_is_no_storage_of_ours_is_not_restored(file: StorageFile, tmp_path: Path) -> None:
-    file.prepare()
-    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    with closing(sqlite3.connect(tmp_path / "foreign")) as connection:
-        connection.execute("CREATE TABLE theirs (x)")
-    (tmp_path / "empty").touch()
-    (tmp_path / "text").write_text("something else" * 1000)
-    os.mkfifo(tmp_path / "pipe")
-    for name, change in (("newer", f"PRAGMA user_version = {VERSION + 1}"), ("keyless", "DELETE FROM meta")):
-        shutil.copy(file.path, tmp_path / name)
-        with closing(sqlite3.connect(tmp_path / name, isolation_level=None)) as connection:
-            connection.execute("PRAGMA journal_mode = DELETE")
-            connection.execute(change)
-    whole = file.path.read_bytes()
-    (tmp_path / "cut").write_bytes(whole[: len(whole) // 2])
-    shutil.copy(file.path, tmp_path / "theirs")
-    give_away(tmp_path / "theirs")
-    for name in ("foreign", "empty", "text", "missing", "newer", "keyless", "cut", "pipe", "theirs"):
-        said = rf"{tmp_path / name} .*: .*name another( backup)?$"
-        with pytest.raises(UnusableStorage, match=said) as refused:
-            StorageFile(tmp_path).restore(tmp_path / name)
-        assert not re.search(r"--data-dir|\*\*\*", str(refused.value))
-        for path in (tmp_path / name, tmp_path / "storage.lock"):
-            path.unlink(missing_ok=True)
-    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
 
 @pytest.mark.parametrize("name", ["../secret.txt", "A" * 32, "a" * 31, b"a" * 32])
@@ -441,8 +333,6 @@ def test_a_storage_whose_artifact_has_another_name_than_32_hex_digits_is_refused
         content(account, "large")
     account.close()
     assert "not named by 32 hex digits" in refusal(file)
-    with pytest.raises(UnusableStorage, match=r"not named by 32 hex digits\): name another"):
-        StorageFile(tmp_path / "new").restore(file.path)
     now = datetime.now(UTC)
     with closing(connect(file.path)) as removing:
         removing.execute("UPDATE contents SET until = 0")
@@ -451,34 +341,13 @@ def test_a_storage_whose_artifact_has_another_name_than_32_hex_digits_is_refused
 
 
 def test_a_link_in_the_folder_of_artifacts_leads_to_no_artifact(
-    account: EmbeddedAccount, file: StorageFile, tmp_path: Path
+    account: EmbeddedAccount, file: StorageFile
 ) -> None:
     account.container.put("large", LARGE, "text/plain", None)
-    file.back_up(tmp_path / "monday")
-    for folder in (file.artifacts, tmp_path / "monday-artifacts"):
-        (path,) = folder.iterdir()
-        path.unlink()
-        path.symlink_to("/etc/hostname")
+    (path,) = file.artifacts.iterdir()
+    path.unlink()
+    path.symlink_to("/etc/hostname")
     with pytest.raises(ServiceUnavailable, match="cannot be read"):
         content(account, "large")
-    with pytest.raises(UnusableStorage, match="it is a link"):
-        StorageFile(tmp_path / "new").restore(tmp_path / "monday")
-
-
-def test_a_restore_that_fails_leaves_no_mark_of_an_earlier_start_and_replaces_no_storage_that_is_served(
-    account: EmbeddedAccount, file: StorageFile, tmp_path: Path
-) -> None:
-    new = StorageFile(tmp_path / "new")
-
-    def fail(*_: object) -> None:
-        if new.artifacts.exists():
-            raise OSError(errno.ENOSPC, "No space left on device")
-
-    account.container.put("n", LARGE, "text/plain", None)
-    file.back_up(tmp_path / "monday")
-    with pytest.raises(UnusableStorage, match="No space left"):
-        new.restore(tmp_path / "monday", fail)
-    assert [*(tmp_path / "new").iterdir()] == [tmp_path / "new" / "storage.lock"]
-    file.lock()
-    with pytest.raises(UnusableStorage, match="in use by process"):
-        StorageFile(tmp_path).restore(tmp_path / "monday")
+    with pytest.raises(UnusableStorage, match="symbolic link"):
+        back_up(file, file.folder / "monday")

@@ -1,10 +1,7 @@
 """What becomes of that which has expired: rows, messages, blocks and files leave the disk."""
 
-import resource
-import signal
 import sqlite3
-from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 
 import pytest
 from structlog.testing import capture_logs
@@ -19,7 +16,7 @@ from tests.domain.tasks import DAY, HOUR, MINUTE, MS, SECOND
 from tests.memory_server import FakeClock
 from tests.system.processes import wait_until
 
-from .conftest import content, opened
+from .conftest import content, opened, refusing
 
 WEEK = 7 * DAY
 LARGE = b"." * 70_000
@@ -107,19 +104,6 @@ def test_a_program_that_reads_for_long_does_not_hold_up_writes(
             table.put("p", str(number), {"text": "x" * 1000})
         assert file.wal.stat().st_size > 2 * MIB
     wait_until(lambda: file.wal.stat().st_size < MIB)
-
-
-@contextmanager
-def refusing(size: int) -> Iterator[None]:
-    """The disk refuses to write behind the first bytes of any file."""
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-        signal.signal(signal.SIGXFSZ, handler)
 
 
 def test_a_file_that_does_not_fit_is_not_left(account: EmbeddedAccount, file: StorageFile) -> None:
