@@ -159,8 +159,8 @@ def test_a_file_removed_while_it_is_served_is_noticed_and_not_touched(
     account: EmbeddedAccount, file: StorageFile, name: str
 ) -> None:
     """A process that begins later would make another WAL or shared memory than that of those before it."""
+    account.check()  # its connection keeps WAL and shared memory, which the last one to close removes
     table, other_process = account.table("t"), opened(file)
-    account.check()
     file.path.with_name(name).unlink()
     for act in (account.check, lambda: table.insert("p", "k", {}), other_process.check):
         with pytest.raises(ServiceUnavailable, match="removed"):
