@@ -92,10 +92,6 @@ def _follow(
             with requests.get(
                 url, query, headers=headers, auth=sign, stream=True, timeout=_TIMEOUTS
             ) as answer:
-                if answer.status_code == 400 and last_id:
-                    click.echo("The queue has lost its earlier events: going on from now.", err=True)
-                    last_id = ""
-                    continue
                 if answer.status_code < 500 or not was_followed:
                     _check(answer)
                     said = "is back" if was_followed else "is being followed; Ctrl-C ends it"

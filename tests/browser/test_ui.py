@@ -61,6 +61,8 @@ def opened(browser: Chrome, url: str) -> None:
     browser.get(url)
     until(lambda: "are followed" in text_of(browser, "#followed"))
     browser.execute_script("window.mark = true")
+    # else it would show what is new after a while, also without an event
+    browser.execute_script("clearTimeout(due); dueAt = live.dataset.every = Infinity")
 
 
 def is_not_reloaded(browser: Chrome) -> bool:

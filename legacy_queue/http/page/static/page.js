@@ -1,11 +1,12 @@
-// Follows the events, and fetches the live part of the page again after one that is about it, or when something
-// that it shows is due. The server renders everything: this script makes no HTML, only text. A hidden page does
-// nothing, and has no connection.
+// Follows the events of the server process that answers. It fetches the live part of the page again after an event
+// that is about it, when something that it shows is due, and now and then for what other processes have done. The
+// server renders everything: this script makes no HTML, only text. A hidden page does nothing, and has no connection.
 "use strict";
 
 const MIN_PAUSE = 1000; // ms between two fetches
 const SHARE = 100; // a fetch may take one part of so many of the time: the page must not slow the queue
 const MAX_PAUSE = 30_000; // ms
+const MAX_AGE = 30; // s of the live part
 const MAX_LOG = 500_000; // characters
 
 const live = document.getElementById("live");
@@ -67,8 +68,8 @@ function waitForWhatIsDue() {
   const now = Date.parse(live.querySelector("[data-now]").dataset.now);
   const times = [...live.querySelectorAll("[data-in]")].map((each) => 1000 * each.dataset.in);
   times.push(...[...live.querySelectorAll("[data-until]")].map((each) => Date.parse(each.dataset.until) - now));
-  const next = Math.min(...times.filter((ms) => ms > 0), 1000 * (live.dataset.every ?? Infinity));
-  if (next < 2 ** 31) fetchIn(Math.max(next + 50, pause));
+  const next = Math.min(...times.filter((ms) => ms > 0), 1000 * (live.dataset.every ?? MAX_AGE));
+  fetchIn(Math.max(next + 50, pause));
 }
 
 // It is a request about the task: so only who opens it makes it. What failed is tried again with the next refresh.
