@@ -70,8 +70,11 @@ class GroupStore(ExpiringRows):
 
     def __init__(self, table: Table, clock: Clock) -> None:
         self._cache: SharedLruCache[str, Group] = SharedLruCache(_MAX_CACHED)
-        super().__init__(table, self._cache.remove)
+        super().__init__(table)
         self._clock = clock
+
+    def on_removed(self, partition: str) -> None:
+        self._cache.remove(partition)
 
     def join(self, task_id: str, group: Group) -> Group:
         """Make the task a member, active from run 0 on, and the group expire no earlier than ``group``.
@@ -100,15 +103,12 @@ class GroupStore(ExpiringRows):
         """Whether the task has joined the group."""
         return self._table.get(task_group_id, _MEMBER + task_id) is not None
 
-    def enroll(self, task_id: str, group: Group, *, is_active: bool) -> None:
+    def enroll(self, task_id: str, group: Group) -> None:
         """Make a task a member that has no row although it belongs to the group, also if that is sealed.
 
-        Safe to repeat.
+        It is not active. Safe to repeat.
         """
-        rows = [_member_row(task_id, group.expires)]
-        if is_active:
-            rows.append(self._active_row(task_id, 0, group.expires))
-        self._add_to_any(rows, group)
+        self._add_to_any([_member_row(task_id, group.expires)], group)
 
     def activate(self, task_id: str, group: Group, activation: int) -> None:
         """Make the task active again, from this run on; creates a missing group. Safe to repeat."""

@@ -159,16 +159,12 @@ def json_in(name: str, row: Row) -> dict[str, Any]:
 class ExpiringRows:
     """The rows of a table that have a property ``expires`` and meet the conditions."""
 
-    def __init__(
-        self,
-        table: Table,
-        on_removed: Callable[[str], None] = lambda _: None,
-        conditions: Sequence[Condition] = (),
-    ) -> None:
-        """``on_removed`` is called with the partition of each removed row."""
+    def __init__(self, table: Table, conditions: Sequence[Condition] = ()) -> None:
         self._table = table
-        self._on_removed = on_removed
         self._conditions = conditions
+
+    def on_removed(self, partition: str) -> None:
+        """Called after rows of that partition were removed: a store with a cache forgets them."""
 
     def remove_expired(self, now: datetime, after: str, limit: int) -> str | None:
         """Remove up to ``limit`` (1..100) rows that expired before ``now``; next ``after``, None at the end.
@@ -189,5 +185,5 @@ class ExpiringRows:
                 else:
                     deletions = [Change("delete", row.key, {}, row.etag) for row in rows]
                     self._table.batch(partition, deletions)
-                self._on_removed(partition)
+                self.on_removed(partition)
         return expired.after

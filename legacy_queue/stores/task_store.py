@@ -62,8 +62,11 @@ class TaskStore(ExpiringRows):
 
     def __init__(self, table: Table) -> None:
         self._cache: SharedLruCache[str, StoredTask] = SharedLruCache(_MAX_CACHED)
-        super().__init__(table, self._cache.remove, (_EXPIRING,))
+        super().__init__(table, (_EXPIRING,))
         self._open_tasks: OpenTasks | None = None
+
+    def on_removed(self, partition: str) -> None:
+        self._cache.remove(partition)
 
     def load(self, task_id: str) -> StoredTask | None:
         """The task as it is now."""

@@ -25,5 +25,7 @@ class OldFounders:
             task = stored.task
             group = group_of(task.definition)
             if group.task_group_id == task.task_id and not self._groups.is_member(task.task_id, task.task_id):
-                self._groups.enroll(task.task_id, group, is_active=not task.is_resolved)
+                if not task.is_resolved:
+                    self._groups.activate(task.task_id, group, 0)
+                self._groups.enroll(task.task_id, group)  # last: after a crash it is still to be done
         return next_after
