@@ -195,7 +195,7 @@ def _build(
         ),
     )
     account = storage.account
-    queues = azure_queue_api(storage, clock, injection, services.workers.record_poll)
+    queues = azure_queue_api(storage, clock, injection, services.calls.record_poll)
     blobs = azure_blob_api(account, clock, upload_slots, injection)
     # a public URL of an Azure account leads elsewhere, and its key may be public
     for api, public in ((queues, settings.public_queue_url), (blobs, settings.public_blob_url)):

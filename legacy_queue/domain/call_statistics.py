@@ -4,8 +4,12 @@ A caller is a worker, or the client of pollTaskUrls, of polls and of reads. Its 
 """
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from typing import Self
+
+from legacy_queue.domain.worker_record import RecordPath, WorkerRecord
 
 POLL_TASK_URLS = "pollTaskUrls"
 POLL = "poll"  # by a signed URL of this server
@@ -34,6 +38,83 @@ class Calls:
     def plus(self, other: "Calls") -> "Calls":
         """The sum of both."""
         return Calls(self.count + other.count, min(self.first, other.first), max(self.last, other.last))
+
+
+@dataclass(frozen=True)
+class CallStatistics:
+    """The calls of one caller by kind, each kind until ten days after its last call."""
+
+    calls: Mapping[CallKind, Calls] = field(default_factory=dict)
+    # of a worker: the name of the client that sent its last claimTask
+    client: str = ""
+
+    @property
+    def last_call(self) -> datetime:
+        """Of statistics with calls."""
+        return max(calls.last for calls in self.calls.values())
+
+    def counted(self, kind: CallKind, more: Calls, client: str = "") -> Self:
+        """The statistics with these calls added, which this client sent if it is known."""
+        calls = {other: calls for other, calls in self.calls.items() if calls.last + CALLS_KEPT > more.last}
+        calls[kind] = calls[kind].plus(more) if kind in calls else more
+        return replace(self, calls=calls, client=client or self.client)
+
+
+@dataclass(frozen=True)
+class Client:
+    """A client that polls a pool, or reads, by its ``caller_name``."""
+
+    provisioner_id: str
+    worker_type: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.provisioner_id}/{self.worker_type}/{self.name}"
+
+
+@dataclass(frozen=True)
+class Caller:
+    """A worker or a client that has called for a pool."""
+
+    provisioner_id: str
+    worker_type: str
+    name: str  # workerGroup/workerId, or that of the client
+    statistics: CallStatistics
+    worker: WorkerRecord | None = None  # None: a client
+
+    @property
+    def task_queue_id(self) -> str:
+        return f"{self.provisioner_id}/{self.worker_type}"
+
+    @property
+    def last_call(self) -> datetime:
+        return self.statistics.last_call
+
+    def quarantined_until(self, now: datetime) -> datetime | None:
+        """When the quarantine of the worker ends, None if it is in none."""
+        return self.worker.quarantine_until if self.worker and self.worker.is_quarantined(now) else None
+
+
+def with_polls(callers: Sequence[Caller]) -> list[Caller]:
+    """The callers; a client that claimed for one worker only is left out, and its calls are the worker's."""
+    workers: dict[Client, list[WorkerRecord]] = {}
+    for caller in callers:
+        if caller.worker and caller.statistics.client:
+            client = Client(caller.provisioner_id, caller.worker_type, caller.statistics.client)
+            workers.setdefault(client, []).append(caller.worker)
+    kept: list[Caller] = []
+    polls: dict[RecordPath, Mapping[CallKind, Calls]] = {}  # of the clients that are left out
+    for caller in callers:
+        client = Client(caller.provisioner_id, caller.worker_type, caller.name)
+        if caller.worker or len(workers.get(client, ())) != 1:
+            kept.append(caller)
+        else:
+            polls[workers[client][0].path] = caller.statistics.calls
+    return [
+        replace(caller, statistics=replace(caller.statistics, calls={**calls, **caller.statistics.calls}))
+        for caller in kept
+        for calls in [polls.get(caller.worker.path, {}) if caller.worker else {}]
+    ]
 
 
 def caller_name(caller: str) -> str:

@@ -6,16 +6,15 @@ after the last activity of a provisioner or pool, one day after that of a worker
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Self
 
-from legacy_queue.domain.call_statistics import CALLS_KEPT, CallKind, Calls
 from legacy_queue.domain.ids import RunKey
 from legacy_queue.domain.task import Worker
 from legacy_queue.domain.times import format_time, given, parse_time
 
-# provisionerId, then workerType, then workerGroup and workerId, or the caller name of a client that polls
+# of a provisioner: provisionerId; of a pool: workerType too; of a worker: workerGroup and workerId too
 RecordPath = tuple[str, ...]
 
 ID_NAMES = ("provisionerId", "workerType", "workerGroup", "workerId")
@@ -56,9 +55,6 @@ class WorkerRecord:
     recent_claims: tuple[RunKey, ...] = ()
     quarantine_until: datetime | None = None
     quarantine_details: tuple[Mapping[str, str], ...] = ()  # the last changes, as in answers
-    client: str = ""  # of a worker: the caller name of the client of its last claimTask
-    # of a worker or a client: the calls of the last ten days, which no answer of a worker shows
-    calls: Mapping[CallKind, Calls] = field(default_factory=dict)
 
     @classmethod
     def new(cls, path: RecordPath, now: datetime) -> Self:
@@ -73,11 +69,6 @@ class WorkerRecord:
         """When the record may be removed: of a worker not before its quarantine ends."""
         return max(self.expires, self.quarantine_until or self.expires)
 
-    @property
-    def last_call(self) -> datetime:
-        """Of a record with calls."""
-        return max(calls.last for calls in self.calls.values())
-
     def is_quarantined(self, now: datetime) -> bool:
         return self.quarantine_until is not None and self.quarantine_until > now
 
@@ -90,12 +81,8 @@ class WorkerRecord:
         return _period(self.last_active) == _period(now)
 
     def alive(self, now: datetime) -> Self:
-        """The record, or a new one with the same calls if it has expired."""
-        return (
-            self
-            if self.kept_until > now
-            else replace(self.new(self.path, now), calls=self.calls, client=self.client)
-        )
+        """The record, or a new one if it has expired."""
+        return self if self.kept_until > now else self.new(self.path, now)
 
     def active(self, now: datetime, claims: Sequence[RunKey] = ()) -> Self:
         """The record after activity that claimed these runs. It never expires earlier than before."""
@@ -106,16 +93,6 @@ class WorkerRecord:
             # the last claims, each once
             recent_claims=tuple(dict.fromkeys((*self.recent_claims, *claims)))[-RECENT_TASKS:],
         )
-
-    def called(self, kind: CallKind, now: datetime, client: str = "") -> Self:
-        """The record with one call more of that kind, by that client if it is known."""
-        return self.counted(kind, Calls(1, now, now), client)
-
-    def counted(self, kind: CallKind, more: Calls, client: str = "") -> Self:
-        """As ``called``, with these calls more."""
-        calls = {other: calls for other, calls in self.calls.items() if calls.last + CALLS_KEPT > more.last}
-        calls[kind] = calls[kind].plus(more) if kind in calls else more
-        return replace(self, calls=calls, client=client or self.client)
 
     def quarantined(self, until: datetime, now: datetime, client_id: str, info: str) -> Self:
         """The record with a quarantine by this client, for the reason ``info``."""
@@ -183,21 +160,6 @@ class WorkerRecord:
             quarantine_until=parse_time(wire["quarantineUntil"]) if "quarantineUntil" in wire else None,
             quarantine_details=tuple(wire.get("quarantineDetails", ())),
         )
-
-
-def with_polls(records: Sequence[WorkerRecord]) -> list[WorkerRecord]:
-    """The records; a client that claimed for one worker only is left out, and its calls are the worker's."""
-    workers: dict[RecordPath, list[WorkerRecord]] = {}
-    for record in records:
-        if record.is_worker and record.client:
-            workers.setdefault((*record.path[:2], record.client), []).append(record)
-    alone = {path: found[0].path for path, found in workers.items() if len(found) == 1}
-    polls = {alone[record.path]: record.calls for record in records if record.path in alone}
-    return [
-        replace(record, calls={**polls.get(record.path, {}), **record.calls})
-        for record in records
-        if record.path not in alone
-    ]
 
 
 def _life(path: RecordPath) -> timedelta:

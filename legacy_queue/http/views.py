@@ -108,7 +108,7 @@ class EndpointViews:
         call = self._checked(endpoint, needed, segments, environ, record)
         answer = self._injection.handle(call)
         if record.is_allowed_to_all:
-            self._services.workers.record_read(call.client_id, (endpoint.name, endpoint.scopes_named))
+            self._services.calls.record_read(call.client_id, (endpoint.name, endpoint.scopes_named))
         if isinstance(answer, Response):
             return answer
         body = to_json(call.shaped(answer), is_sorted=True) + b"\n"

@@ -42,9 +42,11 @@ from legacy_queue.services.tasks.lost_messages import LostMessages
 from legacy_queue.services.tasks.task_queues import TaskQueues
 from legacy_queue.services.tasks.tasks import Tasks
 from legacy_queue.services.tasks.work_messages import WorkMessages
+from legacy_queue.services.workers.noted_rows import NotedRows
 from legacy_queue.services.workers.polling import Polling
+from legacy_queue.services.workers.recorded_calls import RecordedCalls
 from legacy_queue.services.workers.workers import Workers
-from legacy_queue.stores import Expiring, Storage
+from legacy_queue.stores import ClientRow, Expiring, Storage, WorkerRow
 
 
 class Services:
@@ -99,7 +101,10 @@ class Services:
         self.listing = Listing(tasks, self.groups, storage.dependencies)
         self.task_queues = TaskQueues(tasks, self.listing, clock)
 
-        self.workers = Workers(storage.workers, clock)
+        rows = NotedRows(storage.workers.load, WorkerRow.new, storage.workers, clock)
+        self.workers = Workers(rows, storage.workers, clock)
+        of_clients = NotedRows(storage.workers.load_client, ClientRow.new, storage.workers, clock)
+        self.calls = RecordedCalls(of_clients, storage.workers, self.workers, clock)
         self.claims = Claims(changes, messages, clock, settings, self.workers)
         self.claim_work = ClaimWork(
             self.pollers,
@@ -115,17 +120,15 @@ class Services:
             clock,
             settings.sas_life,
             settings.poll_visibility,
-            self.workers,
+            self.calls,
         )
 
         lost_messages = LostMessages(storage.work_queues, self.task_queues, settings.secrets, clock)
         self.peeking = Peeking(storage.work_queues, clock)
-        self.pools = Pools(self.task_queues, self.workers, self.peeking, settings)
-        self.waits = Waits(
-            self.tasks, dependencies, lost_messages, self.workers, self.peeking, clock, settings
-        )
+        self.pools = Pools(self.task_queues, self.calls, self.peeking, settings)
+        self.waits = Waits(self.tasks, dependencies, lost_messages, self.calls, self.peeking, clock, settings)
         self.stories = Stories(self.event_buffer, self.peeking)
-        self.migration_report = MigrationReport(self.workers, clock, settings)
+        self.migration_report = MigrationReport(self.calls, clock, settings)
 
         self.uploads = Uploads(
             storage.artifacts, storage.blobs, changes, clock, settings.secrets, settings.upload_url
@@ -155,7 +158,7 @@ class Services:
         """The threads of the process, not started yet."""
         acts = [
             PeriodicAct(self.timers.tick, pace.tick),
-            PeriodicAct(self.workers.flush, pace.flush),
+            PeriodicAct(self.calls.flush, pace.flush),
             # at first, since consumers bind to the exchanges once the process is ready
             PeriodicAct(self._check_broker, pace.check, is_first=True),
             PeriodicAct(self._receive_timers, pace.receive),
@@ -166,8 +169,8 @@ class Services:
         ending = Ending(
             wakes=(self.resolver.wake, self.pollers.end, self.event_buffer.wake),
             last=(
-                self.workers.note_counted,
-                self.workers.flush,
+                self.calls.note_counted,
+                self.calls.flush,
                 self.timers.hand_over,
                 self.pollers.watch,  # it tells the last offers
                 self.publisher.close,

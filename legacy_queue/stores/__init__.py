@@ -18,7 +18,7 @@ from legacy_queue.stores.rows import ExpiringRows
 from legacy_queue.stores.task_store import StoredTask, TaskStore
 from legacy_queue.stores.timer_store import TimerRow, TimerStore
 from legacy_queue.stores.work_queues import WorkQueues
-from legacy_queue.stores.worker_store import StoredWorkerRecord, WorkerStore
+from legacy_queue.stores.worker_store import AnyRow, ClientRow, WorkerRow, WorkerStore
 
 Expiring = ExpiringRows | WorkQueues
 

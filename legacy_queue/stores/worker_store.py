@@ -3,10 +3,17 @@
 import hashlib
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from typing import Any, Self, TypeVar
 
-from legacy_queue.domain.call_statistics import CALLS_KEPT, Calls
+from legacy_queue.domain.call_statistics import (
+    CALLS_KEPT,
+    Caller,
+    Calls,
+    CallStatistics,
+    Client,
+)
 from legacy_queue.domain.times import format_time, parse_time
 from legacy_queue.domain.worker_record import RecordPath, WorkerRecord
 from legacy_queue.ports.table import Condition, Row, Value
@@ -15,15 +22,50 @@ from legacy_queue.stores.rows import ExpiringRows, between, first_of, json_in, j
 _SEPARATOR = "!"  # sorts before every character of an identifier, so keys are in the order of paths
 _END = "~"  # behind every key
 _MAX_PROVISIONERS = 100  # provisioners
-_CLIENT = 3  # names in the path of a client
+_CLIENT = "workerGroup"  # where the name of a client is stored
 
 
 @dataclass(frozen=True)
-class StoredWorkerRecord:
-    """A record, and the version that a conditional write names."""
+class WorkerRow:
+    """The record of a provisioner, pool or worker, and the calls of a worker.
+
+    They are two things. They share a row since a claim changes both, and one write is enough for it.
+    """
 
     record: WorkerRecord
-    etag: str
+    statistics: CallStatistics = field(default_factory=CallStatistics)
+    # of the version that a conditional write names; "" if it is not stored yet
+    etag: str = field(default="", compare=False)
+
+    @classmethod
+    def new(cls, path: RecordPath, now: datetime) -> Self:
+        return cls(WorkerRecord.new(path, now))
+
+    @property
+    def caller(self) -> Caller:
+        """Of a worker."""
+        provisioner_id, worker_type, *names = self.record.path
+        return Caller(provisioner_id, worker_type, "/".join(names), self.statistics, self.record)
+
+
+@dataclass(frozen=True)
+class ClientRow:
+    """The calls of a client."""
+
+    client: Client
+    statistics: CallStatistics = field(default_factory=CallStatistics)
+    etag: str = field(default="", compare=False)  # as of WorkerRow
+
+    @classmethod
+    def new(cls, client: Client, _now: datetime) -> Self:
+        return cls(client)
+
+    @property
+    def caller(self) -> Caller:
+        return Caller(self.client.provisioner_id, self.client.worker_type, self.client.name, self.statistics)
+
+
+AnyRow = TypeVar("AnyRow", bound=WorkerRow | ClientRow)
 
 
 class WorkerStore(ExpiringRows):
@@ -31,19 +73,23 @@ class WorkerStore(ExpiringRows):
     of each. A row is removed after its record expired, ten days after its last call at the earliest.
     """
 
-    def load(self, path: RecordPath) -> StoredWorkerRecord | None:
-        """The record as it is now."""
+    def load(self, path: RecordPath) -> WorkerRow | None:
+        """The row of a provisioner, pool or worker as it is now."""
         row = self._table.get(*_keys(path))
-        return StoredWorkerRecord(read(row, _record), row.etag) if row else None
+        return read(row, _worker_row) if row else None
 
-    def insert(self, record: WorkerRecord) -> StoredWorkerRecord:
-        """Store a new record; raises AlreadyExists."""
-        return StoredWorkerRecord(record, self._table.insert(*_keys(record.path), _values(record)))
+    def load_client(self, client: Client) -> ClientRow | None:
+        """The row of a client as it is now."""
+        row = self._table.get(*_client_keys(client))
+        return read(row, _client_row) if row else None
 
-    def replace(self, stored: StoredWorkerRecord, record: WorkerRecord) -> StoredWorkerRecord:
-        """Store the record if it is still the version ``stored``; raises Changed."""
-        etag = self._table.merge(*_keys(record.path), _values(record), stored.etag)
-        return StoredWorkerRecord(record, etag)
+    def insert(self, row: AnyRow) -> AnyRow:
+        """Store a new row; raises AlreadyExists."""
+        return replace(row, etag=self._table.insert(*_keys_of(row), _values(row)))
+
+    def replace(self, row: AnyRow) -> AnyRow:
+        """Store the row if what is stored still has its ETag; raises Changed."""
+        return replace(row, etag=self._table.merge(*_keys_of(row), _values(row), row.etag))
 
     def list(
         self, parent: RecordPath, after: RecordPath, limit: int, now: datetime
@@ -71,13 +117,13 @@ class WorkerStore(ExpiringRows):
 
     def callers_since(
         self, time: datetime, provisioner_id: str | None, worker_type: str | None
-    ) -> Sequence[WorkerRecord]:
+    ) -> Sequence[Caller]:
         """Those whose last call was not before that time, None for any pool."""
         conditions = [Condition("lastCall", "ge", time)]
         for name, value in (("provisionerId", provisioner_id), ("workerType", worker_type)):
             if value is not None:
                 conditions.append(Condition(name, "eq", value))
-        return first_of(self._table, conditions, sys.maxsize, _record)
+        return first_of(self._table, conditions, sys.maxsize, _caller)
 
 
 def _partition(parent: RecordPath) -> str:
@@ -85,34 +131,80 @@ def _partition(parent: RecordPath) -> str:
 
 
 def _keys(path: RecordPath) -> tuple[str, str]:
-    if len(path) == _CLIENT:  # its name may have characters that a key may not have
-        return _SEPARATOR.join(("client", *path[:2])), hashlib.sha256(path[2].encode()).hexdigest()[:32]
     parent = path[: min(len(path) - 1, 2)]  # a workerGroup has no record
     return _partition(parent), _SEPARATOR.join(path)
 
 
-def _values(record: WorkerRecord) -> Mapping[str, Value]:
+def _client_keys(client: Client) -> tuple[str, str]:
+    """The name may have characters that a key may not have."""
+    partition = _SEPARATOR.join(("client", client.provisioner_id, client.worker_type))
+    return partition, hashlib.sha256(client.name.encode()).hexdigest()[:32]
+
+
+def _keys_of(row: WorkerRow | ClientRow) -> tuple[str, str]:
+    return _keys(row.record.path) if isinstance(row, WorkerRow) else _client_keys(row.client)
+
+
+def _values(row: WorkerRow | ClientRow) -> Mapping[str, Value]:
+    statistics = row.statistics
     calls = [
         [method, missing, calls.count, format_time(calls.first), format_time(calls.last)]
-        for (method, missing), calls in record.calls.items()
+        for (method, missing), calls in statistics.calls.items()
     ]
-    values = json_values("record", {**record.to_wire(), "calls": calls, "client": record.client})
-    values |= {"keptUntil": record.kept_until, "expires": record.kept_until}
+    wire: Mapping[str, Any]
+    if isinstance(row, WorkerRow):
+        wire, kept_until = row.record.to_wire(), row.record.kept_until
+    else:
+        wire, kept_until = _client_wire(row), statistics.last_call
+    values = json_values("record", {**wire, "calls": calls, "client": statistics.client})
+    values |= {"keptUntil": kept_until, "expires": kept_until}
     if not calls:
         return values
     return {
         **values,
-        "expires": max(record.kept_until, record.last_call + CALLS_KEPT),
-        "lastCall": record.last_call,
-        "provisionerId": record.path[0],
-        "workerType": record.path[1],
+        "expires": max(kept_until, statistics.last_call + CALLS_KEPT),
+        "lastCall": statistics.last_call,
+        "provisionerId": row.caller.provisioner_id,
+        "workerType": row.caller.worker_type,
     }
 
 
+def _client_wire(row: ClientRow) -> Mapping[str, str]:
+    """The client in the form of a worker record, which 0.1.0 reads."""
+    client, last_call = row.client, format_time(row.statistics.last_call)
+    names = {"provisionerId": client.provisioner_id, "workerType": client.worker_type, _CLIENT: client.name}
+    return {**names, "lastDateActive": last_call, "expires": last_call}
+
+
 def _record(row: Row) -> WorkerRecord:
+    return WorkerRecord.from_wire(json_in("record", row))
+
+
+def _worker_row(row: Row) -> WorkerRow:
+    return _worker_in(json_in("record", row), row.etag)
+
+
+def _client_row(row: Row) -> ClientRow:
+    return _client_in(json_in("record", row), row.etag)
+
+
+def _caller(row: Row) -> Caller:
     wire = json_in("record", row)
+    return (_worker_in if "workerId" in wire else _client_in)(wire, row.etag).caller
+
+
+def _worker_in(wire: Mapping[str, Any], etag: str) -> WorkerRow:
+    return WorkerRow(WorkerRecord.from_wire(wire), _statistics(wire), etag)
+
+
+def _client_in(wire: Mapping[str, Any], etag: str) -> ClientRow:
+    client = Client(wire["provisionerId"], wire["workerType"], wire[_CLIENT])
+    return ClientRow(client, _statistics(wire), etag)
+
+
+def _statistics(wire: Mapping[str, Any]) -> CallStatistics:
     calls = {
         (method, tuple(missing)): Calls(count, parse_time(first), parse_time(last))
         for method, missing, count, first, last in wire["calls"]
     }
-    return replace(WorkerRecord.from_wire(wire), calls=calls, client=wire.get("client", ""))
+    return CallStatistics(calls, wire.get("client", ""))

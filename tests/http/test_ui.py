@@ -237,7 +237,8 @@ def test_pools_and_tasks_are_shown_in_pages_of_60_kb_without_a_reading_of_all_ta
         pool = {"provisionerId": f"{number:0>38}", "workerType": f"{number:a>38}"}
         queue.create(**pool)
         path = (*pool.values(), f"{number:b>38}", f"{number:c>38}")
-        queue.server.services.workers.record_call(path, ("claimWork", ()))
+        with queue.server.services.workers.call(path, ("claimWork", ())):
+            pass
     shown(queue)  # reads the counts, as pollers do
     calls.clear()
     first = shown(queue)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from legacy_queue.adapters.clock import SystemWaiter
+from legacy_queue.domain.call_statistics import Client
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.events import Event
 from legacy_queue.domain.ids import slugid
@@ -83,17 +84,17 @@ def test_the_broker_is_asked_before_the_process_is_ready(harness: Harness) -> No
 
 def test_the_calls_of_workers_are_written_by_a_thread_and_at_the_end(harness: Harness) -> None:
     pool = PROVISIONER, WORKER_TYPE
-    first, last, caller = (*pool, "group", "first"), (*pool, "group", "last"), (*pool, "client")
+    first, last = (*pool, "group", "first"), (*pool, "group", "last")
     server = harness.replica()
     with running(server):
         server.workers.record_activity(first)
         assert wait_until(lambda: harness.storage.workers.load(first))
     background = server.background()
     server.workers.record_activity(last)
-    server.workers.record_poll(QUEUE, "client")
+    server.calls.record_poll(QUEUE, "client")
     background.stop()
     assert harness.storage.workers.load(last)
-    assert harness.storage.workers.load(caller)
+    assert harness.storage.workers.load_client(Client(*pool, "client"))
 
 
 @pytest.mark.parametrize(

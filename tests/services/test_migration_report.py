@@ -1,7 +1,6 @@
 """What the migration report makes of the calls on record."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -11,11 +10,11 @@ from legacy_queue.domain.call_statistics import (
     POLL,
     POLL_TASK_URLS,
     TODAYS_CLAIM_WORK,
+    Caller,
     Calls,
-    caller_name,
+    CallStatistics,
 )
 from legacy_queue.domain.times import format_time
-from legacy_queue.domain.worker_record import WorkerRecord
 from legacy_queue.services.inspection.migration_report import protocols_in_use
 from tests.domain.tasks import HOUR, NOW, SECOND
 
@@ -28,10 +27,10 @@ def use(method: str, caller: str = "group/alice", missing: Sequence[str] = ()) -
     return method, caller, tuple(missing)
 
 
-def recorded(use: Use, ago: timedelta = timedelta(0), first_ago: timedelta | None = None) -> WorkerRecord:
+def recorded(use: Use, ago: timedelta = timedelta(0), first_ago: timedelta | None = None) -> Caller:
     method, caller, missing = use
     calls = Calls(1, NOW - (ago if first_ago is None else first_ago), NOW - ago)
-    return replace(WorkerRecord.new(("p", "w", caller), NOW), calls={(method, missing): calls})
+    return Caller("p", "w", caller, CallStatistics({(method, missing): calls}))
 
 
 def report_of(*uses: Use) -> Any:
@@ -39,13 +38,6 @@ def report_of(*uses: Use) -> Any:
     records = [recorded(one, before * SECOND) for before, one in enumerate(reversed(uses))]
     (worker_type,) = protocols_in_use(records, NOW - HOUR, NOW)["workerTypes"]
     return worker_type
-
-
-def test_a_caller_is_named_by_its_client_id_without_the_task() -> None:
-    of_task = "task-client/VLdaX5vAQ0iW8JIr3sGQZw/0/on/group/alice/until/1893553445"
-    assert caller_name(of_task) == "task-client/*/on/group/alice"
-    assert caller_name("task-client/of/somebody/else") == "task-client/of/somebody/else"
-    assert caller_name("x" * 1000) == "x" * 255
 
 
 def test_a_caller_is_listed_with_all_its_calls_if_the_last_was_in_the_requested_time() -> None:

@@ -5,10 +5,10 @@ from datetime import timedelta
 from typing import Any
 
 from legacy_queue.domain import transitions
+from legacy_queue.domain.call_statistics import Caller, Calls, CallStatistics
 from legacy_queue.domain.messages import Peeked, PeekedMessage
 from legacy_queue.domain.task import Task
 from legacy_queue.domain.times import format_time
-from legacy_queue.domain.worker_record import WorkerRecord
 from legacy_queue.services.inspection.explanation import Facts, explain
 from legacy_queue.services.inspection.story import Moment, story
 from tests.domain.tasks import (
@@ -63,8 +63,8 @@ def test_a_request_is_where_it_began_before_what_it_has_changed() -> None:
 
 
 def test_of_azure_neither_polls_nor_a_hidden_message_are_called_missing() -> None:
-    caller = WorkerRecord.new(("provisioner", "worker-Type_1", "client"), NOW)
-    caller = caller.called(("pollTaskUrls", ()), NOW)
+    calls = CallStatistics({("pollTaskUrls", ()): Calls(1, NOW, NOW)})
+    caller = Caller("provisioner", "worker-Type_1", "client", calls)
     facts = Facts(NOW, {}, [], Peeked([], hidden=3), 0, is_proof_required=False, sees_polls=False)
     assert [wait.situation for wait in explain(pending(), facts)] == ["never-polled", "not-shown", "deadline"]
     waits = {wait.situation: wait.sentence for wait in explain(pending(), replace(facts, callers=[caller]))}

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from legacy_queue.domain import errors
-from legacy_queue.domain.call_statistics import CLAIM_TASK, CLAIM_WORK, POLL_TASK_URLS
+from legacy_queue.domain.call_statistics import CLAIM_TASK, CLAIM_WORK, POLL_TASK_URLS, Client
 from legacy_queue.domain.task import Worker
 from legacy_queue.domain.times import format_time
 from legacy_queue.domain.worker_record import ACTIVE_EVERY, RecordPath, WorkerRecord, worker_path
@@ -88,10 +88,10 @@ def test_a_claim_succeeds_whose_record_cannot_be_written(
 
 
 def test_calls_while_storage_is_away_are_kept_up_to_a_limit(harness: Harness, logs: Logs) -> None:
-    workers = harness.replica(FaultAt(0, of="worker.load", before=AWAY)).workers
+    calls = harness.replica(FaultAt(0, of="worker.load_client", before=AWAY)).calls
     for _ in range(1001):
-        workers.record_call((*POOL, "client"), (CLAIM_WORK, ()))
-    workers.flush()
+        calls.record_call(Client(*POOL, "client"), (CLAIM_WORK, ()))
+    calls.flush()
     assert [line["event"] for line in logs] == ["worker-not-recorded"]
 
 
@@ -192,7 +192,7 @@ def test_every_process_reports_the_calls_of_all_refused_ones_too(harness: Harnes
     for client_id in clients:
         process = harness.replica()
         process.polling.poll_urls(*POOL, client_id)
-        process.workers.flush()
+        process.calls.flush()
     harness.claimed()
     harness.create()
     message = harness.receive_one()
@@ -202,8 +202,8 @@ def test_every_process_reports_the_calls_of_all_refused_ones_too(harness: Harnes
         harness.services.claims.claim(harness.task(task_id), 0, BOB, ClaimProof("id", "receipt", "wrong"))
     harness.run(task_id)
     call(harness.services.workers)
-    harness.services.workers.record_read("reader", ("status", ()))  # no call for work
-    assert "reader" not in [record.path[-1] for record in harness.services.workers.callers()]
+    harness.services.calls.record_read("reader", ("status", ()))  # no call for work
+    assert "reader" not in [caller.name for caller in harness.services.calls.callers()]
     assert reported(harness.services) == {
         (POLL_TASK_URLS, "client"): 2,
         (POLL_TASK_URLS, "task-client/*/on/group/bob"): 1,

@@ -1,8 +1,9 @@
 from dataclasses import replace
+from datetime import datetime
 
-from legacy_queue.domain.call_statistics import Calls
+from legacy_queue.domain.call_statistics import Calls, CallStatistics, Client
 from legacy_queue.domain.worker_record import RecordPath, WorkerRecord
-from legacy_queue.stores import Storage, StoredWorkerRecord, WorkerStore
+from legacy_queue.stores import ClientRow, Storage, WorkerRow, WorkerStore
 from tests.domain.tasks import DAY, HOUR, NOW
 from tests.memory_server import MemoryTable
 
@@ -22,8 +23,8 @@ def test_another_process_finds_a_record_as_it_was_stored(storage: Storage, other
         replace(WorkerRecord.new(WORKER_TYPE, NOW), description="", stability="deprecated"),
         replace(worker, quarantine_until=NOW + DAY),
     ):
-        inserted = storage.workers.insert(known)
-        assert inserted == other.workers.load(known.path) == StoredWorkerRecord(known, inserted.etag)
+        inserted = storage.workers.insert(WorkerRow(known))
+        assert inserted == other.workers.load(known.path) == WorkerRow(known)
 
 
 def test_worker_types_are_listed_across_provisioners() -> None:
@@ -31,7 +32,7 @@ def test_worker_types_are_listed_across_provisioners() -> None:
     provisioners = [f"p{number:03}" for number in range(101)]  # a page has 100
     paths = [(provisioner, worker_type) for provisioner in provisioners for worker_type in ("w0", "w1")]
     for path in (*paths, *((provisioner,) for provisioner in provisioners)):
-        store.insert(WorkerRecord.new(path, NOW))
+        store.insert(WorkerRow.new(path, NOW))
     for limit in (3, 200, 202):
         found: list[RecordPath] = []
         while page := store.worker_types(found[-1] if found else (), limit, NOW):
@@ -39,31 +40,37 @@ def test_worker_types_are_listed_across_provisioners() -> None:
         assert found == paths
 
 
+def called(at: datetime, *missing: str) -> CallStatistics:
+    return CallStatistics({("claimTask", missing): Calls(1, at, at)})
+
+
 def test_the_calls_of_workers_and_clients_are_found_by_time_and_pool(
     storage: Storage, other: Storage
 ) -> None:
-    client = (*WORKER_TYPE, "a/clientId with ' / \\ # ? and %")
+    client = Client("provisioner", "worker-Type_1", "a/clientId with ' / \\ # ? and %")
     elsewhere = ("another", "worker-Type_1", "group", "worker")
-    for path, last in ((WORKER, NOW), (client, NOW + HOUR), (elsewhere, NOW)):
-        storage.workers.insert(WorkerRecord.new(path, NOW).called(("claimTask", ("receipt",)), last))
-    storage.workers.insert(WorkerRecord.new(WORKER_TYPE, NOW))
-    found = other.workers.callers_since(NOW, *WORKER_TYPE)
-    assert {record.path: record.calls for record in found} == {
-        client: {("claimTask", ("receipt",)): Calls(1, NOW + HOUR, NOW + HOUR)},
-        WORKER: {("claimTask", ("receipt",)): Calls(1, NOW, NOW)},
+    for path in (WORKER, elsewhere):
+        storage.workers.insert(WorkerRow(WorkerRecord.new(path, NOW), called(NOW, "receipt")))
+    storage.workers.insert(ClientRow(client, called(NOW + HOUR, "receipt")))
+    storage.workers.insert(WorkerRow.new(WORKER_TYPE, NOW))
+    found = {caller.name: caller for caller in other.workers.callers_since(NOW, *WORKER_TYPE)}
+    assert {name: caller.statistics for name, caller in found.items()} == {
+        client.name: called(NOW + HOUR, "receipt"),
+        "group/worker": called(NOW, "receipt"),
     }
+    assert (found[client.name].worker, found["group/worker"].worker) == (None, WorkerRecord.new(WORKER, NOW))
     assert len(other.workers.callers_since(NOW, None, "worker-Type_1")) == 3
     assert len(other.workers.callers_since(NOW, "another", None)) == 1
-    assert [record.path for record in other.workers.callers_since(NOW + HOUR, None, None)] == [client]
+    assert [caller.name for caller in other.workers.callers_since(NOW + HOUR, None, None)] == [client.name]
     assert [known.path for known in other.workers.list(WORKER_TYPE, (), 9, NOW)] == [WORKER]
-    stored = storage.workers.load(client)
+    stored = storage.workers.load_client(client)
     assert stored
-    again = storage.workers.replace(stored, stored.record.called(("claimTask", ()), NOW))
-    assert again == other.workers.load(client)
+    again = storage.workers.replace(replace(stored, statistics=called(NOW)))
+    assert again == other.workers.load_client(client)
 
 
 def test_an_expired_worker_is_not_listed_and_its_row_is_kept_for_its_calls(storage: Storage) -> None:
-    storage.workers.insert(WorkerRecord.new(WORKER, NOW).called(("claimWork", ()), NOW))
+    storage.workers.insert(WorkerRow(WorkerRecord.new(WORKER, NOW), called(NOW)))
     assert storage.workers.list(WORKER_TYPE, (), 9, NOW + DAY) == []
     remove_all_expired(storage.workers, NOW + 10 * DAY)
     assert storage.workers.load(WORKER)

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+from legacy_queue.domain.call_statistics import Caller
 from legacy_queue.domain.ids import TASK_QUEUE_ID
 from legacy_queue.domain.messages import Peeked, PeekedMessage
 from legacy_queue.domain.task import Task
 from legacy_queue.domain.times import format_time
-from legacy_queue.domain.worker_record import WorkerRecord
 from legacy_queue.http.endpoint import Call, Reply, endpoint
 from legacy_queue.http.paging import PAGED, page_answer
 from legacy_queue.http.request_journal import Journal
@@ -125,20 +125,21 @@ def pool_wire(pool: InspectedPool) -> Mapping[str, Any]:
             for priority, (pending, running) in pool.tasks.items()
         ],
         **_messages(pool.queue),
-        "callers": [caller_wire(record) for record in pool.callers],
+        "callers": [caller_wire(caller) for caller in pool.callers],
     }
 
 
-def caller_wire(record: WorkerRecord) -> Mapping[str, Any]:
+def caller_wire(caller: Caller) -> Mapping[str, Any]:
     """A worker or a client in the answer of inspectPools."""
-    (method, _), calls = max(record.calls.items(), key=lambda item: item[1].last)
-    until = record.quarantine_until
+    (method, _), calls = max(caller.statistics.calls.items(), key=lambda item: item[1].last)
+    until = caller.worker.quarantine_until if caller.worker else None
+    claims = caller.worker.recent_claims if caller.worker else ()
     return {
-        "caller": "/".join(record.path[2:]),
+        "caller": caller.name,
         "method": method,
         "last": format_time(calls.last),
         **({"quarantineUntil": format_time(until)} if until else {}),
-        "recentTasks": [{"taskId": task_id, "runId": run_id} for task_id, run_id in record.recent_claims],
+        "recentTasks": [{"taskId": task_id, "runId": run_id} for task_id, run_id in claims],
     }
 
 

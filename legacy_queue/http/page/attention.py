@@ -53,7 +53,7 @@ def attention(
         (f"A task of {name} is pending for {_words(waits)}.", at) for waits, name, at in old if waits > _OLD
     ]
     yield from _first(looks, len(looks), "have tasks that are pending for more than five minutes", "oldest")
-    quarantined = sum(record.is_quarantined(now) for pool in pools for record in pool.callers)
+    quarantined = sum(bool(each.quarantined_until(now)) for pool in pools for each in pool.callers)
     if quarantined:
         yield f"Quarantined workers: {quarantined}.", "/ui/workers?quarantined=true"
     refused = len(journal.requests(SIZE, None, {"endpoint": "claimTask", "failed": "true"}))

@@ -237,7 +237,9 @@ class Pages:
             "is_newest_first": listing.knows_age and not wanted.group_id,
             "other_pools": sum(_is_named(pool.task_queue_id, words) for pool in pools),
             "other_workers": sum(
-                _is_named("/".join(each.path), words) for pool in pools for each in pool.callers
+                _is_named(f"{each.task_queue_id}/{each.name}", words)
+                for pool in pools
+                for each in pool.callers
             ),
         }
 
@@ -297,10 +299,10 @@ class Pages:
     def workers_page(self, call: Call[Pools]) -> Values:
         """Who asked for work in the last ten days, the last first."""
         callers = [
-            {**caller_wire(record), "taskQueueId": pool.task_queue_id, "quarantined": is_quarantined}
+            {**caller_wire(caller), "taskQueueId": pool.task_queue_id, "quarantined": is_quarantined}
             for pool in call.authorize().overview()
-            for record in pool.callers
-            for is_quarantined in [record.is_quarantined(self._clock.now())]
+            for caller in pool.callers
+            for is_quarantined in [caller.quarantined_until(self._clock.now()) is not None]
         ]
         words = call.query.get("q", "").split()
         wanted = call.query.get("quarantined")
@@ -363,6 +365,7 @@ def _place_of(word: str, pools: Sequence[Pool], tasks: Tasks, groups: Groups) ->
     for pool in pools:
         if word == pool.task_queue_id:
             return f"/ui/pools/{word}"
-        if any(word in (record.path[-1], "/".join(record.path[2:])) for record in pool.callers):
+        workers = [caller.worker.path[-1] for caller in pool.callers if caller.worker]
+        if word in (*workers, *(caller.name for caller in pool.callers)):
             return f"/ui/workers?q={quote(word)}"
     return None

@@ -12,12 +12,11 @@ from difflib import get_close_matches
 from functools import lru_cache
 from typing import Literal
 
-from legacy_queue.domain.call_statistics import CALLS_KEPT
+from legacy_queue.domain.call_statistics import CALLS_KEPT, Caller
 from legacy_queue.domain.messages import Peeked, PeekedMessage, lacks_messages
 from legacy_queue.domain.task import Run, Task
 from legacy_queue.domain.timer import FIRST_LOOK, next_look
 from legacy_queue.domain.times import duration_words, format_time
-from legacy_queue.domain.worker_record import RecordPath, WorkerRecord
 
 _UNRESOLVED = ("unscheduled", "pending", "running")
 _MAX_NAMES = 5  # in a sentence
@@ -106,17 +105,17 @@ class Facts:
     ``required`` has the state of each dependency that the task waits for, "" if there is no such task.
     ``callers`` are the workers and clients of all pools that have called, ``queue`` the messages of
     the task's pool, ``messages_needed`` how many tasks of it need a message, None where the sweeper does not
-    count but sees each message. ``last_runs`` has the taskId and the run that a worker of it claimed last.
-    ``sees_polls``: workers poll this server, and not Azure.
+    count but sees each message. ``last_runs`` has the taskId and the run that a worker of it claimed last, by
+    the worker's name. ``sees_polls``: workers poll this server, and not Azure.
     """
 
     now: datetime
     required: Mapping[str, str]
-    callers: Sequence[WorkerRecord]
+    callers: Sequence[Caller]
     queue: Peeked
     messages_needed: int | None
     is_proof_required: bool
-    last_runs: Mapping[RecordPath, tuple[str, Run]] = field(default_factory=dict)
+    last_runs: Mapping[str, tuple[str, Run]] = field(default_factory=dict)
     sees_polls: bool = True
 
 
@@ -195,12 +194,13 @@ def _obstacles(task: Task, run: Run, facts: Facts) -> Iterator[Wait]:
     pool = task.work_queue.task_queue_id
     callers = _callers(task, facts)
     if not callers:
-        yield Wait("never-polled", never_polled(pool, tuple(sorted({_pool(each) for each in facts.callers}))))
-    workers = [record for record in callers if record.is_worker]
-    ends = [record.quarantine_until for record in workers if record.is_quarantined(facts.now)]
+        asked = {caller.task_queue_id for caller in facts.callers}
+        yield Wait("never-polled", never_polled(pool, tuple(sorted(asked))))
+    workers = [caller for caller in callers if caller.worker]
+    ends = [until for caller in workers if (until := caller.quarantined_until(facts.now))]
     if workers and len(ends) == len(workers):
-        names = ", ".join(_name(record) for record in workers[:_MAX_NAMES])
-        until = min(end for end in ends if end)
+        names = ", ".join(caller.name for caller in workers[:_MAX_NAMES])
+        until = min(ends)
         why = f"Each worker that claimed for {pool} is quarantined: {names}, until {format_time(until)}"
         yield Wait("quarantined", f"{why} at the earliest.", until)
     yield from _misled(pool, workers, facts)
@@ -219,20 +219,20 @@ def never_polled(pool: str, asked: tuple[str, ...]) -> str:
     return why + (f" Workers ask for {near[0]}." if near else "")
 
 
-def _misled(pool: str, workers: Sequence[WorkerRecord], facts: Facts) -> Iterator[Wait]:
+def _misled(pool: str, workers: Sequence[Caller], facts: Facts) -> Iterator[Wait]:
     """The workers that run what was canceled, unless another worker may come."""
     shown: list[str] = []
     ends: list[datetime] = []
-    for record in workers:
-        task_id, run = facts.last_runs.get(record.path, ("", None))
+    for caller in workers:
+        task_id, run = facts.last_runs.get(caller.name, ("", None))
         if run and run.state == "running":
             return
         resolved, until = (run.resolved, run.taken_until) if run else (None, None)
         is_canceled = run and run.reason_resolved in ("canceled", "deadline-exceeded")
-        if is_canceled and resolved and until and record.last_call <= resolved and facts.now < until:
-            shown.append(f"{_name(record)} runs {task_id}")
+        if is_canceled and resolved and until and caller.last_call <= resolved and facts.now < until:
+            shown.append(f"{caller.name} runs {task_id}")
             ends.append(until)
-        elif facts.now - record.last_call < _MAY_COME:
+        elif facts.now - caller.last_call < _MAY_COME:
             return
     if shown:
         what = "a task that was canceled, or is past its deadline"
@@ -240,12 +240,12 @@ def _misled(pool: str, workers: Sequence[WorkerRecord], facts: Facts) -> Iterato
         yield Wait("running-canceled", f"{why} They learn it by their next reclaim or report.", max(ends))
 
 
-def _refused(workers: Sequence[WorkerRecord], since: datetime) -> list[str]:
+def _refused(workers: Sequence[Caller], since: datetime) -> list[str]:
     """``group/id without receipt`` of each worker whose claims since then lacked a field."""
     return [
-        f"{_name(record)} without {', '.join(missing)}"
-        for record in workers
-        for (_, missing), calls in record.calls.items()
+        f"{caller.name} without {', '.join(missing)}"
+        for caller in workers
+        for (_, missing), calls in caller.statistics.calls.items()
         if missing and calls.last >= since
     ]
 
@@ -293,25 +293,16 @@ def _hidden(message: PeekedMessage, now: datetime) -> Wait:
 def _last_call(task: Task, facts: Facts) -> Iterator[Wait]:
     callers = _callers(task, facts)
     if callers:
-        record = max(callers, key=lambda record: record.last_call)
-        ago = _left(facts.now - record.last_call)
+        last = max(callers, key=lambda caller: caller.last_call)
+        ago = _left(facts.now - last.last_call)
         pool = task.work_queue.task_queue_id
         unseen = "" if facts.sees_polls else " Polls of Azure are not shown."
-        yield Wait("polled", f"{_name(record)} was the last to ask for {pool}, {ago} ago.{unseen}")
+        yield Wait("polled", f"{last.name} was the last to ask for {pool}, {ago} ago.{unseen}")
 
 
 def _left(duration: timedelta) -> str:
     return duration_words(max(0.0, duration.total_seconds()))
 
 
-def _callers(task: Task, facts: Facts) -> list[WorkerRecord]:
-    return [record for record in facts.callers if _pool(record) == task.work_queue.task_queue_id]
-
-
-def _pool(record: WorkerRecord) -> str:
-    return "/".join(record.path[:2])
-
-
-def _name(record: WorkerRecord) -> str:
-    """The worker, ``workerGroup/workerId``, or the client."""
-    return "/".join(record.path[2:])
+def _callers(task: Task, facts: Facts) -> list[Caller]:
+    return [caller for caller in facts.callers if caller.task_queue_id == task.work_queue.task_queue_id]

@@ -18,13 +18,13 @@ from legacy_queue.domain.call_statistics import (
     POLL_TASK_URLS,
     READERS,
     TODAYS_CLAIM_WORK,
+    Caller,
     Calls,
 )
 from legacy_queue.domain.times import format_time
-from legacy_queue.domain.worker_record import RecordPath, WorkerRecord
 from legacy_queue.ports import Clock
 from legacy_queue.services.service_settings import ServiceSettings
-from legacy_queue.services.workers.workers import Workers
+from legacy_queue.services.workers.recorded_calls import RecordedCalls
 
 _OLD = POLL_TASK_URLS, POLL, CLAIM_TASK
 _NEW = CLAIM_WORK, TODAYS_CLAIM_WORK
@@ -44,8 +44,8 @@ class CallsOfCaller(NamedTuple):
 class MigrationReport:
     """The answer of ``GET /migration``."""
 
-    def __init__(self, workers: Workers, clock: Clock, settings: ServiceSettings) -> None:
-        self._workers = workers
+    def __init__(self, calls: RecordedCalls, clock: Clock, settings: ServiceSettings) -> None:
+        self._calls = calls
         self._clock = clock
         self._settings = settings
 
@@ -57,14 +57,14 @@ class MigrationReport:
         """
         until = self._clock.now()
         since = until - window
-        callers = self._workers.callers_since(since - HOUR, provisioner_id, worker_type)
+        callers = self._calls.callers_since(since - HOUR, provisioner_id, worker_type)
         found = protocols_in_use(callers, since, until)
         for pool in found["workerTypes"]:
             pool["policy"] = self._settings.policy(pool["provisionerId"], pool["workerType"])
         return found
 
 
-def protocols_in_use(records: Iterable[WorkerRecord], since: datetime, until: datetime) -> dict[str, Any]:
+def protocols_in_use(callers: Iterable[Caller], since: datetime, until: datetime) -> dict[str, Any]:
     """The callers since then, by pool, and the moves that their calls prevent: the body of
     ``GET /migration`` without the policies.
 
@@ -74,15 +74,16 @@ def protocols_in_use(records: Iterable[WorkerRecord], since: datetime, until: da
     are none.
     """
     begins = []
-    pools: dict[RecordPath, list[CallsOfCaller]] = defaultdict(list)
+    pools: dict[tuple[str, str], list[CallsOfCaller]] = defaultdict(list)
     reads: list[CallsOfCaller] = []
-    for record in records:
-        for (method, missing), calls in record.calls.items():
-            use = CallsOfCaller(method, missing, "/".join(record.path[2:]), calls)
-            if record.path[:2] != READERS:
+    for caller in callers:
+        pool = caller.provisioner_id, caller.worker_type
+        for (method, missing), calls in caller.statistics.calls.items():
+            use = CallsOfCaller(method, missing, caller.name, calls)
+            if pool != READERS:
                 begins.append(max(since, calls.first))
             if calls.last >= since:
-                (reads if record.path[:2] == READERS else pools[record.path[:2]]).append(use)
+                (reads if pool == READERS else pools[pool]).append(use)
     times = {"since": since, "until": until, "recordedSince": min(begins, default=None)}
     return {
         **{name: format_time(time) for name, time in times.items() if time},
@@ -91,7 +92,7 @@ def protocols_in_use(records: Iterable[WorkerRecord], since: datetime, until: da
     }
 
 
-def _worker_type(pool: RecordPath, uses: Sequence[CallsOfCaller]) -> dict[str, Any]:
+def _worker_type(pool: tuple[str, str], uses: Sequence[CallsOfCaller]) -> dict[str, Any]:
     """The calls for the pool, the last call first, and the moves that they prevent."""
     last_first = sorted(uses, key=lambda use: (use.calls.last, use.caller), reverse=True)
     of = {method: [use for use in last_first if use.method == method] for method in METHODS}

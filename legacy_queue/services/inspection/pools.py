@@ -5,14 +5,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from legacy_queue.domain.call_statistics import Caller
 from legacy_queue.domain.messages import Peeked
 from legacy_queue.domain.priority import PRIORITIES
-from legacy_queue.domain.worker_record import WorkerRecord
 from legacy_queue.services.inspection.peeking import Peeking
 from legacy_queue.services.pages import Page, read_page
 from legacy_queue.services.service_settings import ServiceSettings
 from legacy_queue.services.tasks.task_queues import TaskQueues
-from legacy_queue.services.workers.workers import Workers
+from legacy_queue.services.workers.recorded_calls import RecordedCalls
 from legacy_queue.stores.open_tasks import OpenCount
 
 _NO_TASKS: Mapping[str, tuple[OpenCount, OpenCount]] = dict.fromkeys(PRIORITIES, (OpenCount(), OpenCount()))
@@ -24,7 +24,7 @@ class Pool:
 
     task_queue_id: str
     tasks: Mapping[str, tuple[OpenCount, OpenCount]]  # pending and running, by priority
-    callers: Sequence[WorkerRecord]
+    callers: Sequence[Caller]
 
     @property
     def pending(self) -> int:
@@ -52,10 +52,10 @@ class Pools:
     """Reads the pools that have unresolved tasks or callers."""
 
     def __init__(
-        self, task_queues: TaskQueues, workers: Workers, peeking: Peeking, settings: ServiceSettings
+        self, task_queues: TaskQueues, calls: RecordedCalls, peeking: Peeking, settings: ServiceSettings
     ) -> None:
         self._task_queues = task_queues
-        self._workers = workers
+        self._calls = calls
         self._peeking = peeking
         self._settings = settings
 
@@ -65,9 +65,9 @@ class Pools:
         Reads no task and no message. Raises ServiceUnavailable.
         """
         open_counts = self._task_queues.open_counts()
-        callers: dict[str, list[WorkerRecord]] = {}
-        for record in sorted(self._workers.callers(), key=lambda record: record.last_call, reverse=True):
-            callers.setdefault("/".join(record.path[:2]), []).append(record)
+        callers: dict[str, list[Caller]] = {}
+        for caller in sorted(self._calls.callers(), key=lambda caller: caller.last_call, reverse=True):
+            callers.setdefault(caller.task_queue_id, []).append(caller)
         tasks: dict[str, dict[str, tuple[OpenCount, OpenCount]]] = {}
         for (name, priority, state), count in open_counts.items():
             of_pool = tasks.setdefault(name, {**_NO_TASKS})

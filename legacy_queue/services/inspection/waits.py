@@ -1,12 +1,12 @@
 """What each task waits for: the facts are read here, and ``explanation`` says what they mean."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
+from legacy_queue.domain.call_statistics import Caller
 from legacy_queue.domain.errors import ResourceNotFound
 from legacy_queue.domain.messages import Peeked
 from legacy_queue.domain.task import Run, Task
-from legacy_queue.domain.worker_record import RecordPath, WorkerRecord
 from legacy_queue.ports import Clock
 from legacy_queue.services.inspection.explanation import Facts, Wait, explain
 from legacy_queue.services.inspection.peeking import Peeking
@@ -14,7 +14,7 @@ from legacy_queue.services.service_settings import ServiceSettings
 from legacy_queue.services.tasks.dependencies import Dependencies
 from legacy_queue.services.tasks.lost_messages import LostMessages
 from legacy_queue.services.tasks.tasks import Tasks
-from legacy_queue.services.workers.workers import Workers
+from legacy_queue.services.workers.recorded_calls import RecordedCalls
 
 _MAX_WORKERS = 20  # whose last task is read for an explanation
 
@@ -27,7 +27,7 @@ class Waits:
         tasks: Tasks,
         dependencies: Dependencies,
         lost_messages: LostMessages,
-        workers: Workers,
+        calls: RecordedCalls,
         peeking: Peeking,
         clock: Clock,
         settings: ServiceSettings,
@@ -35,7 +35,7 @@ class Waits:
         self._tasks = tasks
         self._dependencies = dependencies
         self._lost_messages = lost_messages
-        self._workers = workers
+        self._calls = calls
         self._peeking = peeking
         self._clock = clock
         self._settings = settings
@@ -44,25 +44,25 @@ class Waits:
         """The task, and what it waits for. Raises ResourceNotFound, ServiceUnavailable."""
         task = self._tasks.load(task_id)
         pool = task.work_queue.provisioner_id, task.work_queue.worker_type
-        callers = self._workers.callers() if task.state == "pending" else []
+        task_queue_id = task.work_queue.task_queue_id
+        callers = self._calls.callers() if task.state == "pending" else []
         facts = Facts(
             now=self._clock.now(),
             required={} if task.runs else self._dependencies.states(task.waits_for),
             callers=callers,
             queue=self._peeking.messages(*pool) if task.state == "pending" else Peeked([], 0),
-            messages_needed=self._lost_messages.messages_needed(task.work_queue.task_queue_id),
+            messages_needed=self._lost_messages.messages_needed(task_queue_id),
             is_proof_required=self._settings.policy(*pool) == "required",
-            last_runs=dict(self._last_runs([record for record in callers if record.path[:2] == pool])),
+            last_runs=dict(self._last_runs(each for each in callers if each.task_queue_id == task_queue_id)),
             sees_polls=self._peeking.sees_polls,
         )
         return task, explain(task, facts)
 
-    def _last_runs(self, callers: Sequence[WorkerRecord]) -> Iterator[tuple[RecordPath, tuple[str, Run]]]:
-        """Of the workers that called last."""
-        claimed = sorted(
-            (record for record in callers if record.recent_claims), key=lambda record: record.last_call
-        )
-        for record in claimed[-_MAX_WORKERS:]:
-            task_id, run_id = record.recent_claims[-1]
+    def _last_runs(self, callers: Iterable[Caller]) -> Iterator[tuple[str, tuple[str, Run]]]:
+        """Of the workers of a pool that called last, by their names."""
+        last_first = sorted(callers, key=lambda caller: caller.last_call, reverse=True)
+        claims = [(each.name, each.worker.recent_claims[-1:]) for each in last_first if each.worker]
+        claimed = [(name, last) for name, claim in claims for last in claim]
+        for name, (task_id, run_id) in claimed[:_MAX_WORKERS]:
             with suppress(ResourceNotFound):
-                yield record.path, (task_id, self._tasks.load(task_id).run(run_id))
+                yield name, (task_id, self._tasks.load(task_id).run(run_id))

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
-from legacy_queue.domain.call_statistics import POLL_TASK_URLS, caller_name
+from legacy_queue.domain.call_statistics import POLL_TASK_URLS, Client, caller_name
 from legacy_queue.domain.priority import work_queues
 from legacy_queue.domain.times import format_time
 from legacy_queue.ports import Clock
-from legacy_queue.services.workers.workers import Workers
+from legacy_queue.services.workers.recorded_calls import RecordedCalls
 from legacy_queue.stores import WorkQueues
 
 _CLOCK_DRIFT = timedelta(minutes=15)
@@ -23,22 +23,22 @@ class Polling:
         clock: Clock,
         sas_life: timedelta,
         poll_visibility: timedelta,
-        workers: Workers,
+        calls: RecordedCalls,
     ) -> None:
         self._queues = queues
         self._clock = clock
         self._sas_life = sas_life
         self._poll_visibility = poll_visibility
-        self._workers = workers
+        self._calls = calls
 
     def with_url_life(self, life: timedelta) -> "Polling":
         """A copy whose URLs are good for this time. If it is negative, they have expired already."""
-        return Polling(self._queues, self._clock, life, self._poll_visibility, self._workers)
+        return Polling(self._queues, self._clock, life, self._poll_visibility, self._calls)
 
     def poll_urls(self, provisioner_id: str, worker_type: str, client_id: str) -> Mapping[str, Any]:
         """The body that pollTaskUrls answers: signed URLs, highest priority first."""
         caller = caller_name(client_id)
-        self._workers.record_call((provisioner_id, worker_type, caller), (POLL_TASK_URLS, ()))
+        self._calls.record_call(Client(provisioner_id, worker_type, caller), (POLL_TASK_URLS, ()))
         now = self._clock.wall_time()
         expires = now + self._sas_life
         queues = work_queues(provisioner_id, worker_type)

@@ -1,62 +1,35 @@
-"""The records of provisioners, pools and workers: declared, active, quarantined, and how they call.
-
-A failure to write a call never fails the call: in the original it failed claims that were made.
-"""
+"""The records of provisioners, pools and workers: declared, active, quarantined, listed."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from datetime import datetime, timedelta
-from functools import partial, reduce
-from threading import Lock
+from datetime import datetime
+from functools import partial
 from typing import Any
 
-import structlog
-
-from legacy_queue.domain.call_statistics import CALLS_KEPT, POLL, READERS, CallKind, Calls, caller_name
-from legacy_queue.domain.errors import ResourceNotFound, ServiceUnavailable
+from legacy_queue.domain.call_statistics import CallKind, Calls, caller_name
+from legacy_queue.domain.errors import ResourceNotFound
 from legacy_queue.domain.ids import RunKey
-from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.domain.times import given, parse_time
-from legacy_queue.domain.worker_record import (
-    ACTION_CONTEXTS,
-    RecordPath,
-    WorkerRecord,
-    parents,
-    with_polls,
-)
-from legacy_queue.ports import AlreadyExists, Changed, Clock, Corrupt
+from legacy_queue.domain.worker_record import ACTION_CONTEXTS, RecordPath, WorkerRecord, parents
+from legacy_queue.ports import Clock, Corrupt
 from legacy_queue.services.pages import Page, read_page, read_rows
-from legacy_queue.stores import StoredWorkerRecord, WorkerStore
-from legacy_queue.stores.lru_cache import SharedLruCache
+from legacy_queue.services.workers.noted_rows import NotedRows
+from legacy_queue.stores import WorkerRow, WorkerStore
 
-log = structlog.get_logger()
-
-_MAX_ATTEMPTS = 10
-_MAX_AGE = timedelta(seconds=5)  # of what a call knows of its worker
-_COUNTED_FOR = timedelta(seconds=30)
-_MAX_KNOWN = 10_000  # records
-_MAX_NOTED = 1000  # calls of a worker
-
-_Change = Callable[[WorkerRecord], WorkerRecord]
+_RecordChange = Callable[[WorkerRecord], WorkerRecord]
 
 
 class Workers:
-    """Declarations and quarantines are written at once. Calls are noted, and written by ``flush``: a worker's
-    calls of a second in one write. A quarantine by another process takes effect within five seconds.
+    """Declarations and quarantines are written at once, activity and claims soon after the call.
+
+    A quarantine by another process takes effect within five seconds.
     """
 
-    def __init__(self, store: WorkerStore, clock: Clock) -> None:
+    def __init__(self, rows: NotedRows[RecordPath, WorkerRow], store: WorkerStore, clock: Clock) -> None:
+        self._rows = rows
         self._store = store
         self._clock = clock
-        self._noted: dict[RecordPath, list[_Change]] = {}
-        self._counted: dict[tuple[RecordPath, CallKind], Calls] = {}
-        self._noted_at = clock.monotonic()
-        self._lock = Lock()
-        self._writes = Lock()
-        # with the time when it was so
-        self._known: SharedLruCache[RecordPath, tuple[StoredWorkerRecord | None, timedelta]]
-        self._known = SharedLruCache(_MAX_KNOWN)
 
     @contextmanager
     def call(self, worker: RecordPath, kind: CallKind, client_id: str = "") -> Iterator[list[RunKey]]:
@@ -72,101 +45,35 @@ class Workers:
         finally:
             now = self._clock.now()
             client = caller_name(client_id)
-            self._note(worker, lambda record: record.active(now, claims).called(kind, now, client))
 
-    def record_call(self, client: RecordPath, kind: CallKind) -> None:
-        """Note a call of a client."""
-        with self.call(client, kind):
-            pass
+            def called(row: WorkerRow) -> WorkerRow:
+                statistics = row.statistics.counted(kind, Calls(1, now, now), client)
+                return replace(row, record=row.record.alive(now).active(now, claims), statistics=statistics)
 
-    def record_read(self, client_id: str, kind: CallKind) -> None:
-        """Count a read that the client's own scopes do not allow, "" without credentials."""
-        self._count((*READERS, caller_name(client_id)), kind)
+            self._rows.note(worker, called)
 
-    def record_poll(self, queue: WorkQueue, caller: str) -> None:
-        """Count a poll by a signed URL that the caller got from pollTaskUrls."""
-        self._count((queue.provisioner_id, queue.worker_type, caller), (POLL, ()))
-
-    def _count(self, path: RecordPath, kind: CallKind) -> None:
-        """Count what comes too often for a write of each."""
+    def record_activity(self, path: RecordPath) -> None:
+        """Note that the pool or worker is active, and with it its parents, once in each half hour."""
         now = self._clock.now()
-        calls = Calls(1, now, now)
-        with self._lock:
-            earlier = self._counted.get((path, kind))
-            self._counted[path, kind] = earlier.plus(calls) if earlier else calls
+        known = self._rows.known(path)
 
-    def note_counted(self) -> None:
-        """Note what was counted since the last time."""
-        with self._lock:
-            self._noted_at = self._clock.monotonic()
-            counted = self._counted
-            self._counted = {}
-        for (path, kind), calls in counted.items():
-            self._note(path, lambda record, kind=kind, calls=calls: record.counted(kind, calls))  # type: ignore[misc]
+        def active(row: WorkerRow) -> WorkerRow:
+            record = row.record.alive(now)
+            return replace(row, record=record if record.is_active_in(now) else record.active(now))
 
-    def record_activity(self, worker: RecordPath) -> None:
-        """Note that the worker is active, and with it its parents, once in each half hour."""
-        now = self._clock.now()
-        stored, _ = self._known.get(worker) or (None, None)
-
-        def active(record: WorkerRecord) -> WorkerRecord:
-            return record if record.is_active_in(now) else record.active(now)
-
-        if stored is None or not stored.record.is_active_in(now):
-            for path in (*parents(worker), worker):
-                self._note(path, active)
+        if known is None or not known.record.is_active_in(now):
+            for each in (*parents(path), path):
+                self._rows.note(each, active)
 
     def flush(self) -> None:
-        """Write what was noted, and what was counted in half a minute.
-
-        Raises nothing: while storage is away, it is kept.
-        """
-        if self._clock.monotonic() - self._noted_at >= _COUNTED_FOR:
-            self.note_counted()
-        with self._writes:
-            with self._lock:
-                noted = self._noted
-                self._noted = {}
-            for path, changes in noted.items():
-                self._write(path, changes)
-
-    def _write(self, path: RecordPath, changes: list[_Change]) -> None:
-        try:
-            self._change(path, partial(reduce, lambda record, change: change(record), changes))
-        except Corrupt:
-            pass  # the row is logged
-        except ServiceUnavailable as error:
-            if len(changes) > _MAX_NOTED:
-                log.warning("worker-not-recorded", path="/".join(path), why=error.message)
-                return
-            with self._lock:
-                self._noted[path] = [*changes, *self._noted.get(path, ())]
-        except Exception:
-            log.exception("worker-not-recorded", path="/".join(path))
+        """Write what calls have noted. Raises nothing: while storage is away, it is kept."""
+        self._rows.flush()
 
     def quarantined_until(self, worker: RecordPath) -> datetime | None:
         """When the quarantine of the worker ends, None if it has none. Raises ServiceUnavailable."""
-        stored = self._recall(worker)
-        record = stored.record if stored else None
+        row = self._rows.recent(worker)
+        record = row.record if row else None
         return record.quarantine_until if record and record.is_quarantined(self._clock.now()) else None
-
-    def callers(self) -> Sequence[WorkerRecord]:
-        """The workers and clients whose calls for work are on record, of all pools: see
-        ``with_polls``.
-        """
-        callers = self.callers_since(self._clock.now() - CALLS_KEPT)
-        return with_polls([record for record in callers if record.path[:2] != READERS])
-
-    def callers_since(
-        self, time: datetime, provisioner_id: str | None = None, worker_type: str | None = None
-    ) -> Sequence[WorkerRecord]:
-        """The workers and clients whose last call was not before that time, of any pool where a name is None.
-
-        Raises ServiceUnavailable.
-        """
-        self.note_counted()
-        self.flush()
-        return self._store.callers_since(time, provisioner_id, worker_type)
 
     def quarantine(
         self, worker: RecordPath, until: datetime, client_id: str = "", info: str = ""
@@ -199,12 +106,13 @@ class Workers:
 
     def load(self, path: RecordPath) -> WorkerRecord:
         """The record of a provisioner, pool or worker; raises ResourceNotFound."""
-        self.flush()
-        stored = self._store.load(path)
-        if stored is None or stored.record.kept_until <= self._clock.now():
+        self._rows.flush()
+        row = self._store.load(path)
+        record = row.record if row else None
+        if record is None or record.kept_until <= self._clock.now():
             kind = ACTION_CONTEXTS[len(parents(path))].replace("-", " ")
             raise ResourceNotFound(f"there is no {kind} {'/'.join(path)}: never active, or expired")
-        return stored.record
+        return record
 
     def list(
         self,
@@ -267,7 +175,7 @@ class Workers:
         render: Callable[[WorkerRecord], bytes],
         selected: Callable[[WorkerRecord, datetime], WorkerRecord | None],
     ) -> Page[RecordPath]:
-        self.flush()
+        self._rows.flush()
         now = self._clock.now()
 
         def read(behind: RecordPath, count: int) -> Sequence[WorkerRecord]:
@@ -279,22 +187,7 @@ class Workers:
 
         return read_page(read, lambda record: record.path, after, limit, item)
 
-    def _recall(self, path: RecordPath) -> StoredWorkerRecord | None:
-        """The record as it was at most five seconds ago."""
-        now = self._clock.monotonic()
-        stored, known_at = self._known.get(path) or (None, None)
-        if known_at is None or now - known_at >= _MAX_AGE:
-            stored = None
-            with suppress(Corrupt):  # the row is logged, and stays as it is
-                stored = self._store.load(path)
-            self._known.put(path, (stored, now))
-        return stored
-
-    def _note(self, path: RecordPath, change: _Change) -> None:
-        with self._lock:
-            self._noted.setdefault(path, []).append(change)
-
-    def _changed(self, path: RecordPath, change: _Change, expires: datetime) -> Mapping[str, Any]:
+    def _changed(self, path: RecordPath, change: _RecordChange, expires: datetime) -> Mapping[str, Any]:
         """Store the change, also of an unknown or expired record; returns the body that describes it.
 
         Its parents do not expire before ``expires``.
@@ -304,33 +197,16 @@ class Workers:
                 self._change(parent, lambda record: record.outliving(expires))
         return self._answer(self._change(path, change))
 
-    def _change(self, path: RecordPath, change: _Change) -> WorkerRecord:
-        """Store the result of ``change`` of the record, a new one if there is none.
-
-        Needs no read if the record is known: if it has changed since, the write fails.
-        """
+    def _change(self, path: RecordPath, change: _RecordChange) -> WorkerRecord:
         now = self._clock.now()
-        stored, _ = self._known.get(path) or (None, None)
-        for _ in range(_MAX_ATTEMPTS):
-            stored = stored or self._store.load(path)
-            record = change(stored.record.alive(now) if stored else WorkerRecord.new(path, now))
-            if stored and record == stored.record:
-                return record
-            try:
-                written = self._store.replace(stored, record) if stored else self._store.insert(record)
-            except (AlreadyExists, Changed):
-                stored = None
-                continue
-            self._known.put(path, (written, self._clock.monotonic()))
-            return record
-        raise ServiceUnavailable(f"{'/'.join(path)} is being changed by many callers, try again")
+        return self._rows.change(path, lambda row: replace(row, record=change(row.record.alive(now)))).record
 
     def _answer(self, record: WorkerRecord) -> Mapping[str, Any]:
         record = record.as_of(self._clock.now())
         above = parents(record.path)
         if not above:
             return record.to_wire()
-        stored = self._store.load(above[0])
-        actions = stored.record.actions if stored else ()
+        row = self._store.load(above[0])
+        actions = row.record.actions if row else ()
         context = ACTION_CONTEXTS[len(above)]
         return {**record.to_wire(), "actions": [action for action in actions if action["context"] == context]}

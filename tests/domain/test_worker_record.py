@@ -2,9 +2,8 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from legacy_queue.domain.call_statistics import CallKind, Calls
 from legacy_queue.domain.times import format_time
-from legacy_queue.domain.worker_record import RecordPath, WorkerRecord, with_polls
+from legacy_queue.domain.worker_record import RecordPath, WorkerRecord
 from tests.domain.tasks import DAY, HOUR, NOW, SECOND
 
 PROVISIONER: RecordPath = ("provisioner",)
@@ -73,33 +72,7 @@ def test_activity_is_recorded_in_each_half_hour_of_the_day() -> None:
     assert {it: record.is_active_in(record.last_active + it * SECOND) for it in seconds} == seconds
 
 
-def test_calls_are_counted_by_kind_until_ten_days_after_the_last() -> None:
-    record = WorkerRecord.new(WORKER, NOW)
-    kinds: list[CallKind] = [("claimTask", ()), ("claimTask", ("receipt",))]
-    for kind in (kinds[0], kinds[0], kinds[1]):
-        record = record.called(kind, NOW)
-    record = record.called(kinds[0], NOW + SECOND)
-    assert record.calls == {kinds[0]: Calls(3, NOW, NOW + SECOND), kinds[1]: Calls(1, NOW, NOW)}
-    again = record.called(kinds[1], NOW + 10 * DAY)
-    assert again.calls == {**record.calls, kinds[1]: Calls(1, NOW + 10 * DAY, NOW + 10 * DAY)}
-
-
-def test_the_polls_of_a_client_are_those_of_the_only_worker_that_it_claims_for() -> None:
-    polls: dict[CallKind, Calls] = {("pollTaskUrls", ()): Calls(1, NOW, NOW + HOUR)}
-    client, elsewhere = (
-        replace(WorkerRecord.new((*pool, "client"), NOW), calls=polls) for pool in (WORKER_TYPE, ("p", "w"))
-    )
-    worker = replace(WorkerRecord.new(WORKER, NOW).called(("claimTask", ()), NOW), client="client")
-    other = replace(worker, path=(*WORKER_TYPE, "group", "other"), client="another")
-    merged = with_polls([client, elsewhere, worker, other])
-    assert merged == [elsewhere, replace(worker, calls={**polls, **worker.calls}), other]
-    assert merged[1].last_call == NOW + HOUR
-    shared = [client, worker, replace(other, client="client")]
-    assert with_polls(shared) == shared
-
-
-def test_an_expired_record_begins_anew_with_its_calls() -> None:
-    record = replace(WorkerRecord.new(WORKER_TYPE, NOW), description="old").called(("claimWork", ()), NOW)
+def test_an_expired_record_begins_anew() -> None:
+    record = replace(WorkerRecord.new(WORKER_TYPE, NOW), description="old")
     assert record.alive(record.expires - SECOND) == record
-    begun = record.alive(record.expires)
-    assert begun == replace(WorkerRecord.new(WORKER_TYPE, record.expires), calls=record.calls)
+    assert record.alive(record.expires) == WorkerRecord.new(WORKER_TYPE, record.expires)

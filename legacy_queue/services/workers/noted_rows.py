@@ -1,0 +1,116 @@
+"""Rows of workers and clients, changed by calls at once or soon after them.
+
+A failure to write what was noted never fails the call: in the original it failed claims that were made.
+"""
+
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import datetime, timedelta
+from functools import partial, reduce
+from threading import Lock
+from typing import Generic, TypeVar
+
+import structlog
+
+from legacy_queue.domain.errors import ServiceUnavailable
+from legacy_queue.ports import AlreadyExists, Changed, Clock, Corrupt
+from legacy_queue.stores import AnyRow, WorkerStore
+from legacy_queue.stores.lru_cache import SharedLruCache
+
+log = structlog.get_logger()
+
+_MAX_ATTEMPTS = 10
+_MAX_AGE = timedelta(seconds=5)  # of what a call knows of its worker
+_MAX_KNOWN = 10_000  # rows
+_MAX_NOTED = 1000  # changes of a row
+
+Key = TypeVar("Key")
+
+
+class NotedRows(Generic[Key, AnyRow]):
+    """Changes that calls note, and ``flush`` writes: the changes of a row in a second in one write."""
+
+    def __init__(
+        self,
+        load: Callable[[Key], AnyRow | None],
+        new: Callable[[Key, datetime], AnyRow],
+        store: WorkerStore,
+        clock: Clock,
+    ) -> None:
+        self._load = load
+        self._new = new
+        self._store = store
+        self._clock = clock
+        self._noted: dict[Key, list[Callable[[AnyRow], AnyRow]]] = {}
+        self._lock = Lock()
+        self._writes = Lock()
+        # with the time when it was so
+        self._known: SharedLruCache[Key, tuple[AnyRow | None, timedelta]] = SharedLruCache(_MAX_KNOWN)
+
+    def note(self, key: Key, change: Callable[[AnyRow], AnyRow]) -> None:
+        """Keep the change for ``flush``."""
+        with self._lock:
+            self._noted.setdefault(key, []).append(change)
+
+    def flush(self) -> None:
+        """Write what was noted. Raises nothing: while storage is away, it is kept."""
+        with self._writes:
+            with self._lock:
+                noted = self._noted
+                self._noted = {}
+            for key, changes in noted.items():
+                self._write(key, changes)
+
+    def _write(self, key: Key, changes: list[Callable[[AnyRow], AnyRow]]) -> None:
+        try:
+            self.change(key, partial(reduce, lambda row, change: change(row), changes))
+        except Corrupt:
+            pass  # the row is logged
+        except ServiceUnavailable as error:
+            if len(changes) > _MAX_NOTED:
+                log.warning("worker-not-recorded", path=_path(key), why=error.message)
+                return
+            with self._lock:
+                self._noted[key] = [*changes, *self._noted.get(key, ())]
+        except Exception:
+            log.exception("worker-not-recorded", path=_path(key))
+
+    def known(self, key: Key) -> AnyRow | None:
+        """The row as this process wrote or read it last."""
+        row, _ = self._known.get(key) or (None, None)
+        return row
+
+    def recent(self, key: Key) -> AnyRow | None:
+        """The row as it was at most five seconds ago. Raises ServiceUnavailable."""
+        now = self._clock.monotonic()
+        row, known_at = self._known.get(key) or (None, None)
+        if known_at is None or now - known_at >= _MAX_AGE:
+            row = None
+            with suppress(Corrupt):  # the row is logged, and stays as it is
+                row = self._load(key)
+            self._known.put(key, (row, now))
+        return row
+
+    def change(self, key: Key, change: Callable[[AnyRow], AnyRow]) -> AnyRow:
+        """Store the changed row, also of an unknown or expired record; raises ServiceUnavailable, Corrupt.
+
+        Needs no read if the row is known: if it has changed since, the write fails.
+        """
+        now = self._clock.now()
+        stored = self.known(key)
+        for _ in range(_MAX_ATTEMPTS):
+            stored = stored or self._load(key)
+            row = change(stored or self._new(key, now))
+            try:
+                if row != stored:
+                    row = self._store.replace(row) if stored else self._store.insert(row)
+            except (AlreadyExists, Changed):
+                stored = None
+                continue
+            self._known.put(key, (row, self._clock.monotonic()))
+            return row
+        raise ServiceUnavailable(f"{_path(key)} is being changed by many callers, try again")
+
+
+def _path(key: object) -> str:
+    return "/".join(key) if isinstance(key, tuple) else str(key)

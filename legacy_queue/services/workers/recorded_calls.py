@@ -1,0 +1,100 @@
+"""The calls of workers and clients on record: who speaks which protocol, and who asked for work last."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from threading import Lock
+
+from legacy_queue.domain.call_statistics import (
+    CALLS_KEPT,
+    POLL,
+    READERS,
+    Caller,
+    CallKind,
+    Calls,
+    Client,
+    caller_name,
+    with_polls,
+)
+from legacy_queue.domain.priority import WorkQueue
+from legacy_queue.ports import Clock
+from legacy_queue.services.workers.noted_rows import NotedRows
+from legacy_queue.services.workers.workers import Workers
+from legacy_queue.stores import ClientRow, WorkerStore
+
+_COUNTED_FOR = timedelta(seconds=30)
+
+
+class RecordedCalls:
+    """Records the calls of clients, and finds those of workers too, which ``Workers.call`` records."""
+
+    def __init__(
+        self, rows: NotedRows[Client, ClientRow], store: WorkerStore, workers: Workers, clock: Clock
+    ) -> None:
+        self._rows = rows
+        self._store = store
+        self._workers = workers
+        self._clock = clock
+        self._counted: dict[tuple[Client, CallKind], Calls] = {}
+        self._noted_at = clock.monotonic()
+        self._lock = Lock()
+
+    def record_call(self, client: Client, kind: CallKind) -> None:
+        """Note a call of a client, and that its pool is active."""
+        now = self._clock.now()
+        self._workers.record_activity((client.provisioner_id, client.worker_type))
+        self._note(client, kind, Calls(1, now, now))
+
+    def record_read(self, client_id: str, kind: CallKind) -> None:
+        """Count a read that the client's own scopes do not allow, "" without credentials."""
+        self._count(Client(*READERS, caller_name(client_id)), kind)
+
+    def record_poll(self, queue: WorkQueue, caller: str) -> None:
+        """Count a poll by a signed URL that the caller got from pollTaskUrls."""
+        self._count(Client(queue.provisioner_id, queue.worker_type, caller), (POLL, ()))
+
+    def _count(self, client: Client, kind: CallKind) -> None:
+        """Count what comes too often for a write of each."""
+        now = self._clock.now()
+        calls = Calls(1, now, now)
+        with self._lock:
+            earlier = self._counted.get((client, kind))
+            self._counted[client, kind] = earlier.plus(calls) if earlier else calls
+
+    def note_counted(self) -> None:
+        """Note what was counted since the last time."""
+        with self._lock:
+            self._noted_at = self._clock.monotonic()
+            counted = self._counted
+            self._counted = {}
+        for (client, kind), calls in counted.items():
+            self._note(client, kind, calls)
+
+    def _note(self, client: Client, kind: CallKind, more: Calls) -> None:
+        self._rows.note(client, lambda row: replace(row, statistics=row.statistics.counted(kind, more)))
+
+    def flush(self) -> None:
+        """Write what was noted, and what was counted in half a minute.
+
+        Raises nothing: while storage is away, it is kept.
+        """
+        if self._clock.monotonic() - self._noted_at >= _COUNTED_FOR:
+            self.note_counted()
+        self._rows.flush()
+        self._workers.flush()
+
+    def callers(self) -> Sequence[Caller]:
+        """Whose calls for work are on record, of all pools: see ``with_polls``."""
+        callers = self.callers_since(self._clock.now() - CALLS_KEPT)
+        return with_polls([each for each in callers if (each.provisioner_id, each.worker_type) != READERS])
+
+    def callers_since(
+        self, time: datetime, provisioner_id: str | None = None, worker_type: str | None = None
+    ) -> Sequence[Caller]:
+        """The workers and clients whose last call was not before that time, of any pool where a name is None.
+
+        Raises ServiceUnavailable.
+        """
+        self.note_counted()
+        self.flush()
+        return self._store.callers_since(time, provisioner_id, worker_type)

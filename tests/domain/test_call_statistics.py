@@ -1,0 +1,49 @@
+from legacy_queue.domain.call_statistics import (
+    Caller,
+    CallKind,
+    Calls,
+    CallStatistics,
+    caller_name,
+    with_polls,
+)
+from legacy_queue.domain.worker_record import WorkerRecord
+from tests.domain.tasks import DAY, HOUR, NOW, SECOND
+
+POOL = "provisioner", "type"
+CLAIM: CallKind = ("claimTask", ())
+
+
+def worker(name: str, client: str) -> Caller:
+    record = WorkerRecord.new((*POOL, "group", name), NOW)
+    return Caller(*POOL, f"group/{name}", CallStatistics({CLAIM: Calls(1, NOW, NOW)}, client), record)
+
+
+def test_calls_are_counted_by_kind_until_ten_days_after_the_last() -> None:
+    kinds: list[CallKind] = [CLAIM, ("claimTask", ("receipt",))]
+    once = Calls(1, NOW, NOW)
+    statistics = CallStatistics()
+    for kind in (kinds[0], kinds[0], kinds[1]):
+        statistics = statistics.counted(kind, once)
+    statistics = statistics.counted(kinds[0], Calls(1, NOW + SECOND, NOW + SECOND))
+    assert statistics.calls == {kinds[0]: Calls(3, NOW, NOW + SECOND), kinds[1]: once}
+    late = Calls(1, NOW + 10 * DAY, NOW + 10 * DAY)
+    assert statistics.counted(kinds[1], late).calls == {**statistics.calls, kinds[1]: late}
+
+
+def test_the_polls_of_a_client_are_those_of_the_only_worker_that_it_claims_for() -> None:
+    polls = CallStatistics({("pollTaskUrls", ()): Calls(1, NOW, NOW + HOUR)})
+    client, elsewhere = Caller(*POOL, "client", polls), Caller("p", "w", "client", polls)
+    one, other = worker("one", "client"), worker("other", "another")
+    first, merged, last = with_polls([client, elsewhere, one, other])
+    assert (first, last) == (elsewhere, other)
+    assert merged.statistics.calls == {**polls.calls, **one.statistics.calls}
+    assert (merged.worker, merged.last_call) == (one.worker, NOW + HOUR)
+    shared = [client, one, worker("other", "client")]
+    assert with_polls(shared) == shared
+
+
+def test_a_caller_is_named_by_its_client_id_without_the_task() -> None:
+    of_task = "task-client/VLdaX5vAQ0iW8JIr3sGQZw/0/on/group/alice/until/1893553445"
+    assert caller_name(of_task) == "task-client/*/on/group/alice"
+    assert caller_name("task-client/of/somebody/else") == "task-client/of/somebody/else"
+    assert caller_name("x" * 1000) == "x" * 255
