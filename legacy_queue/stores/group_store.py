@@ -35,24 +35,26 @@ class Sealed(Exception):
 
 @dataclass(frozen=True)
 class Group:
-    """A task group: one schedulerId, and an expiry no earlier than that of any of its tasks.
-
-    A ``sealed`` group takes no new member. ``etag`` is the version that a write names.
-    """
+    """A task group."""
 
     task_group_id: str
+    # That of all its tasks.
     scheduler_id: str
+    # No earlier than the expiry of any of its tasks.
     expires: datetime
+    # Since when it takes no new member.
     sealed: datetime | None = None
+    # The version that a write names; "" for a group that is not stored.
     etag: str = field(default="", compare=False, repr=False)
 
 
 @dataclass(frozen=True)
 class ActiveTask:
-    """A member that is not recorded as resolved, and since when it is active; see ``Task.activation``."""
+    """A member that is not recorded as resolved."""
 
     task_group_id: str
     task_id: str
+    # The run with which it became active: see ``Task.activation``.
     activation: int
     since: datetime
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from operator import attrgetter
 
 from legacy_queue.domain.errors import InvalidRequestArguments, ResourceNotFound
 from legacy_queue.domain.task import Task
@@ -20,6 +21,7 @@ _TASKS_OF_A_READ = 50  # of a megabyte each at most
 _MAX_TASKS = 2000  # that a search compares with what is wanted
 
 RenderTask = Callable[[Task], bytes]
+_task_id = attrgetter("task_id")
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,8 @@ class Listing:
         def belongs(task: Task) -> bool:  # a refused task may have left a member row
             return task.definition.task_group_id == task_group_id
 
-        return self._page(partial(self._groups.members, task_group_id), str, after, limit, belongs, render)
+        members = partial(self._groups.members, task_group_id)
+        return self._page(members, str, str, after, limit, belongs, render)
 
     def dependents(self, task_id: str, after: str, limit: int, render: RenderTask) -> Page[str]:
         """The tasks that depend on the task; raises ResourceNotFound."""
@@ -68,7 +71,7 @@ class Listing:
             return task_id in task.definition.dependencies
 
         read = partial(self._dependencies.dependents, task_id)
-        return self._page(read, lambda dependent: dependent.task_id, after, limit, belongs, render)
+        return self._page(read, _task_id, _task_id, after, limit, belongs, render)
 
     @property
     def knows_age(self) -> bool:
@@ -126,7 +129,7 @@ class Listing:
         def read(after: str, count: int) -> Sequence[str]:
             return places[bisect_right(places, after) :][:count]
 
-        return self._page(read, str, "", limit, belongs, render, lambda place: place.rpartition("/")[2])
+        return self._page(read, str, lambda place: place.rpartition("/")[2], "", limit, belongs, render)
 
     def tasks(self, task_ids: Sequence[str], after: str, limit: int, render: RenderTask) -> Page[str]:
         """The tasks that exist of these, in this order; a place is a number among them."""
@@ -134,23 +137,23 @@ class Listing:
         def read(after: str, limit: int) -> Sequence[int]:
             return range(len(task_ids))[int(after) + 1 if after else 0 :][:limit]
 
-        return self._page(read, str, after, limit, lambda _: True, render, lambda number: task_ids[number])
+        return self._page(read, str, lambda number: task_ids[number], after, limit, lambda _: True, render)
 
     def _page(
         self,
         read: Callable[[str, int], Sequence[Listed]],
         place: Callable[[Listed], str],
+        task_id: Callable[[Listed], str],
         after: str,
         limit: int,
         belongs: Callable[[Task], bool],
         render: RenderTask,
-        task_id: Callable[[Listed], str] | None = None,
     ) -> Page[str]:
-        """``task_id`` is the taskId of a row, its place unless it is given."""
+        """``place`` and ``task_id`` are those of a row that ``read`` returns."""
 
         def item(row: Listed) -> bytes | None:
             with suppress(Corrupt):
-                stored = self._tasks.load((task_id or place)(row))
+                stored = self._tasks.load(task_id(row))
                 return render(stored.task) if stored and belongs(stored.task) else None
             return None
 
