@@ -3,30 +3,19 @@
 One row for each task, alone in its partition: the partition is the taskId, the key ``task``.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from legacy_queue.domain.definition import TaskDefinition
-from legacy_queue.domain.json_bytes import to_json
-from legacy_queue.domain.messages import MessageLease, needs_message
-from legacy_queue.domain.task import PriorityChange, Run, Task
-from legacy_queue.domain.times import format_time, parse_time
+from legacy_queue.domain.messages import needs_message
+from legacy_queue.domain.task import Task
 from legacy_queue.ports import AlreadyExists, Changed
 from legacy_queue.ports.table import Condition, Row, Table, Value
 from legacy_queue.stores.lru_cache import SharedLruCache
 from legacy_queue.stores.open_tasks import OpenTask, OpenTasks
-from legacy_queue.stores.rows import (
-    ExpiringRows,
-    json_in,
-    json_values,
-    of_kind,
-    page,
-    properties,
-    read,
-)
+from legacy_queue.stores.rows import ExpiringRows, page, properties, read
+from legacy_queue.stores.task_row import changing_values, new_values, task_in
 
 TASK_KEY = "task"
 _MAX_CACHED = 2000  # tasks
@@ -155,78 +144,6 @@ def _entry(row: Row) -> tuple[str, OpenTask]:
     pool, state, since, priority = properties(row, taskQueueId=str, state=str, since=datetime, priority=str)
     (held,) = properties(row, heldMessageId=str)
     return row.partition, OpenTask(pool, state, since, priority, needs_message(state, is_held=bool(held)))
-
-
-def new_values(task: Task) -> Mapping[str, Value]:
-    """All properties of a new task."""
-    return {
-        **changing_values(task),
-        **json_values("definition", task.definition.wire),
-        "deadline": task.definition.deadline,
-        "expires": task.definition.expires,
-    }
-
-
-def changing_values(task: Task) -> Mapping[str, Value]:
-    """The properties that a transition may change: a merge does not send the definition again.
-
-    A merge cannot unset a property: an empty string stands for no held message and no blob.
-    """
-    waits_for = frozenset(task.waits_for)
-    return {
-        "state": task.state,
-        "since": task.since,
-        "taskQueueId": task.work_queue.task_queue_id,
-        "priority": task.priority,
-        "retriesLeft": task.retries_left,
-        "runs": to_json([run.wire for run in task.runs]),
-        # a 1 or 0 for each: of thousands of dependencies, the ids would not fit
-        "waitsFor": "".join("01"[required in waits_for] for required in task.definition.dependencies),
-        "heldMessageId": task.held.message_id if task.held else "",
-        "heldReceipt": task.held.receipt if task.held else "",
-        "newestBlob": task.newest_blob,
-        "isUnpublished": task.is_unpublished,
-        "priorityChanges": to_json(
-            [(change.old, change.new, format_time(change.changed)) for change in task.priority_changes]
-        ),
-    }
-
-
-def task_in(row: Row) -> Task:
-    """The inverse of ``new_values``; raises a built-in exception for a corrupt row."""
-    retries_left, runs, waits_for = properties(row, retriesLeft=int, runs=bytes, waitsFor=str)
-    message_id, receipt, newest_blob = properties(row, heldMessageId=str, heldReceipt=str, newestBlob=str)
-    is_unpublished, priority_changes = properties(row, isUnpublished=bool, priorityChanges=bytes)
-    definition = TaskDefinition(json_in("definition", row))
-    task = Task(
-        task_id=row.partition,
-        definition=definition,
-        retries_left=retries_left,
-        runs=tuple(Run.from_wire(run) for run in of_kind(list, json.loads(runs))),
-        held=MessageLease(message_id, receipt) if message_id else None,
-        waits_for=tuple(
-            required
-            for required, waits in zip(definition.dependencies, waits_for, strict=True)
-            if waits == "1"
-        ),
-        newest_blob=newest_blob,
-        is_unpublished=is_unpublished,
-        priority_changes=tuple(
-            PriorityChange(old, new, parse_time(changed))
-            for old, new, changed in of_kind(list, json.loads(priority_changes))
-        ),
-    )
-    _check(task)
-    return task
-
-
-def _check(task: Task) -> None:
-    """Raise a built-in exception where a part of the task is missing, not first where that part is used."""
-    definition = task.definition
-    are_in_order = definition.created <= definition.deadline <= definition.expires
-    if not are_in_order or [run.run_id for run in task.runs] != [*range(len(task.runs))]:
-        raise ValueError("times or runs that no task has")
-    task.status()
 
 
 def _stored(row: Row) -> StoredTask:
