@@ -61,7 +61,7 @@ class CallStatistics:
 
 
 @dataclass(frozen=True)
-class Client:
+class CallingClient:
     """A client that polls a pool, or reads, by its ``caller_name``."""
 
     provisioner_id: str
@@ -97,15 +97,15 @@ class Caller:
 
 def with_polls(callers: Sequence[Caller]) -> list[Caller]:
     """The callers; a client that claimed for one worker only is left out, and its calls are the worker's."""
-    workers: dict[Client, list[WorkerRecord]] = {}
+    workers: dict[CallingClient, list[WorkerRecord]] = {}
     for caller in callers:
         if caller.worker and caller.statistics.client:
-            client = Client(caller.provisioner_id, caller.worker_type, caller.statistics.client)
+            client = CallingClient(caller.provisioner_id, caller.worker_type, caller.statistics.client)
             workers.setdefault(client, []).append(caller.worker)
     kept: list[Caller] = []
     polls: dict[RecordPath, Mapping[CallKind, Calls]] = {}  # of the clients that are left out
     for caller in callers:
-        client = Client(caller.provisioner_id, caller.worker_type, caller.name)
+        client = CallingClient(caller.provisioner_id, caller.worker_type, caller.name)
         if caller.worker or len(workers.get(client, ())) != 1:
             kept.append(caller)
         else:

@@ -10,9 +10,9 @@ from typing import Any, Self, TypeVar
 from legacy_queue.domain.call_statistics import (
     CALLS_KEPT,
     Caller,
+    CallingClient,
     Calls,
     CallStatistics,
-    Client,
 )
 from legacy_queue.domain.times import format_time, parse_time
 from legacy_queue.domain.worker_record import RecordPath, WorkerRecord
@@ -52,12 +52,12 @@ class WorkerRow:
 class ClientRow:
     """The calls of a client."""
 
-    client: Client
+    client: CallingClient
     statistics: CallStatistics = field(default_factory=CallStatistics)
     etag: str = field(default="", compare=False)  # as of WorkerRow
 
     @classmethod
-    def new(cls, client: Client, _now: datetime) -> Self:
+    def new(cls, client: CallingClient, _now: datetime) -> Self:
         return cls(client)
 
     @property
@@ -78,7 +78,7 @@ class WorkerStore(ExpiringRows):
         row = self._table.get(*_keys(path))
         return read(row, _worker_row) if row else None
 
-    def load_client(self, client: Client) -> ClientRow | None:
+    def load_client(self, client: CallingClient) -> ClientRow | None:
         """The row of a client as it is now."""
         row = self._table.get(*_client_keys(client))
         return read(row, _client_row) if row else None
@@ -135,7 +135,7 @@ def _keys(path: RecordPath) -> tuple[str, str]:
     return _partition(parent), _SEPARATOR.join(path)
 
 
-def _client_keys(client: Client) -> tuple[str, str]:
+def _client_keys(client: CallingClient) -> tuple[str, str]:
     """The name may have characters that a key may not have."""
     partition = _SEPARATOR.join(("client", client.provisioner_id, client.worker_type))
     return partition, hashlib.sha256(client.name.encode()).hexdigest()[:32]
@@ -198,7 +198,7 @@ def _worker_in(wire: Mapping[str, Any], etag: str) -> WorkerRow:
 
 
 def _client_in(wire: Mapping[str, Any], etag: str) -> ClientRow:
-    client = Client(wire["provisionerId"], wire["workerType"], wire[_CLIENT])
+    client = CallingClient(wire["provisionerId"], wire["workerType"], wire[_CLIENT])
     return ClientRow(client, _statistics(wire), etag)
 
 

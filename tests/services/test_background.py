@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from legacy_queue.adapters.clock import SystemWaiter
-from legacy_queue.domain.call_statistics import Client
+from legacy_queue.domain.call_statistics import CallingClient
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.events import Event
 from legacy_queue.domain.ids import slugid
@@ -94,7 +94,7 @@ def test_the_calls_of_workers_are_written_by_a_thread_and_at_the_end(harness: Ha
     server.calls.record_poll(QUEUE, "client")
     background.stop()
     assert harness.storage.workers.load(last)
-    assert harness.storage.workers.load_client(Client(*pool, "client"))
+    assert harness.storage.workers.load_client(CallingClient(*pool, "client"))
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from legacy_queue.domain import errors
-from legacy_queue.domain.call_statistics import CLAIM_TASK, CLAIM_WORK, POLL_TASK_URLS, Client
+from legacy_queue.domain.call_statistics import CLAIM_TASK, CLAIM_WORK, POLL_TASK_URLS, CallingClient
 from legacy_queue.domain.task import Worker
 from legacy_queue.domain.times import format_time
 from legacy_queue.domain.worker_record import ACTIVE_EVERY, RecordPath, WorkerRecord, worker_path
@@ -90,7 +90,7 @@ def test_a_claim_succeeds_whose_record_cannot_be_written(
 def test_calls_while_storage_is_away_are_kept_up_to_a_limit(harness: Harness, logs: Logs) -> None:
     calls = harness.replica(FaultAt(0, of="worker.load_client", before=AWAY)).calls
     for _ in range(1001):
-        calls.record_call(Client(*POOL, "client"), (CLAIM_WORK, ()))
+        calls.record_call(CallingClient(*POOL, "client"), (CLAIM_WORK, ()))
     calls.flush()
     assert [line["event"] for line in logs] == ["worker-not-recorded"]
 

@@ -1,7 +1,7 @@
 from dataclasses import replace
 from datetime import datetime
 
-from legacy_queue.domain.call_statistics import Calls, CallStatistics, Client
+from legacy_queue.domain.call_statistics import CallingClient, Calls, CallStatistics
 from legacy_queue.domain.worker_record import RecordPath, WorkerRecord
 from legacy_queue.stores import ClientRow, Storage, WorkerRow, WorkerStore
 from tests.domain.tasks import DAY, HOUR, NOW
@@ -47,7 +47,7 @@ def called(at: datetime, *missing: str) -> CallStatistics:
 def test_the_calls_of_workers_and_clients_are_found_by_time_and_pool(
     storage: Storage, other: Storage
 ) -> None:
-    client = Client("provisioner", "worker-Type_1", "a/clientId with ' / \\ # ? and %")
+    client = CallingClient("provisioner", "worker-Type_1", "a/clientId with ' / \\ # ? and %")
     elsewhere = ("another", "worker-Type_1", "group", "worker")
     for path in (WORKER, elsewhere):
         storage.workers.insert(WorkerRow(WorkerRecord.new(path, NOW), called(NOW, "receipt")))

@@ -17,7 +17,7 @@ from legacy_queue.private_folder import private_opener
 
 log = structlog.get_logger()
 
-Identity = tuple[int, int] | None  # device and inode; None for a missing file
+FileIdentity = tuple[int, int] | None  # device and inode; None for a missing file
 
 
 class FileWatch:
@@ -43,11 +43,11 @@ class FileWatch:
         log.error(event, path=str(self._paths[0]))
         self.is_given_up = True
 
-    def _identities(self) -> list[Identity]:
+    def _identities(self) -> list[FileIdentity]:
         return [identity(path) for path in self._paths]
 
 
-def identity(path: Path) -> Identity:
+def identity(path: Path) -> FileIdentity:
     """What a file keeps when it is renamed, and its successor of the same name does not have."""
     with suppress(OSError):
         status = path.stat()

@@ -29,7 +29,7 @@ from legacy_queue.adapters.embedded.file_checks import (
     signing_key,
     translated,
 )
-from legacy_queue.adapters.embedded.file_watch import Identity, identity
+from legacy_queue.adapters.embedded.file_watch import FileIdentity, identity
 from legacy_queue.adapters.embedded.sqlite_connection import (
     VERSION,
     connect,
@@ -76,7 +76,7 @@ class StorageFile:
         self.artifacts = folder / "artifacts"
         self.lock_path = self.path.with_name("storage.lock")
         self._lock: int | None = None
-        self._prepared: Identity = None
+        self._prepared: FileIdentity = None
 
     @property
     def is_missing(self) -> bool:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
-from legacy_queue.domain.call_statistics import POLL_TASK_URLS, Client, caller_name
+from legacy_queue.domain.call_statistics import POLL_TASK_URLS, CallingClient, caller_name
 from legacy_queue.domain.priority import work_queues
 from legacy_queue.domain.times import format_time
 from legacy_queue.ports import Clock
@@ -38,7 +38,7 @@ class Polling:
     def poll_urls(self, provisioner_id: str, worker_type: str, client_id: str) -> Mapping[str, Any]:
         """The body that pollTaskUrls answers: signed URLs, highest priority first."""
         caller = caller_name(client_id)
-        self._calls.record_call(Client(provisioner_id, worker_type, caller), (POLL_TASK_URLS, ()))
+        self._calls.record_call(CallingClient(provisioner_id, worker_type, caller), (POLL_TASK_URLS, ()))
         now = self._clock.wall_time()
         expires = now + self._sas_life
         queues = work_queues(provisioner_id, worker_type)

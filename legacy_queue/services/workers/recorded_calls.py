@@ -10,9 +10,9 @@ from legacy_queue.domain.call_statistics import (
     POLL,
     READERS,
     Caller,
+    CallingClient,
     CallKind,
     Calls,
-    Client,
     caller_name,
     with_polls,
 )
@@ -29,17 +29,17 @@ class RecordedCalls:
     """Records the calls of clients, and finds those of workers too, which ``Workers.call`` records."""
 
     def __init__(
-        self, rows: NotedRows[Client, ClientRow], store: WorkerStore, workers: Workers, clock: Clock
+        self, rows: NotedRows[CallingClient, ClientRow], store: WorkerStore, workers: Workers, clock: Clock
     ) -> None:
         self._rows = rows
         self._store = store
         self._workers = workers
         self._clock = clock
-        self._counted: dict[tuple[Client, CallKind], Calls] = {}
+        self._counted: dict[tuple[CallingClient, CallKind], Calls] = {}
         self._noted_at = clock.monotonic()
         self._lock = Lock()
 
-    def record_call(self, client: Client, kind: CallKind) -> None:
+    def record_call(self, client: CallingClient, kind: CallKind) -> None:
         """Note a call of a client, and that its pool is active."""
         now = self._clock.now()
         self._workers.record_activity((client.provisioner_id, client.worker_type))
@@ -47,13 +47,13 @@ class RecordedCalls:
 
     def record_read(self, client_id: str, kind: CallKind) -> None:
         """Count a read that the client's own scopes do not allow, "" without credentials."""
-        self._count(Client(*READERS, caller_name(client_id)), kind)
+        self._count(CallingClient(*READERS, caller_name(client_id)), kind)
 
     def record_poll(self, queue: WorkQueue, caller: str) -> None:
         """Count a poll by a signed URL that the caller got from pollTaskUrls."""
-        self._count(Client(queue.provisioner_id, queue.worker_type, caller), (POLL, ()))
+        self._count(CallingClient(queue.provisioner_id, queue.worker_type, caller), (POLL, ()))
 
-    def _count(self, client: Client, kind: CallKind) -> None:
+    def _count(self, client: CallingClient, kind: CallKind) -> None:
         """Count what comes too often for a write of each."""
         now = self._clock.now()
         calls = Calls(1, now, now)
@@ -70,7 +70,7 @@ class RecordedCalls:
         for (client, kind), calls in counted.items():
             self._note(client, kind, calls)
 
-    def _note(self, client: Client, kind: CallKind, more: Calls) -> None:
+    def _note(self, client: CallingClient, kind: CallKind, more: Calls) -> None:
         self._rows.note(client, lambda row: replace(row, statistics=row.statistics.counted(kind, more)))
 
     def flush(self) -> None:
