@@ -41,7 +41,7 @@ from legacy_queue.http.metrics import Metrics
 from legacy_queue.http.page.sign_in import SignIn
 from legacy_queue.http.request_log import WsgiApp
 from legacy_queue.local_processes.azurite import CONNECTION_STRING
-from legacy_queue.ports import Broker, Clock, Observe, Progress, ignore
+from legacy_queue.ports import Broker, Clock, Observe, Progress, Waiter, ignore
 from legacy_queue.ports.account import SigningEndpoint, StorageAccount, UnusableStorage
 from legacy_queue.private_folder import read_private
 from legacy_queue.services.artifacts.upload_slots import UploadSlots
@@ -90,14 +90,18 @@ def build(
     clock: Clock | None = None,
     storage: Storage | None = None,
     max_connections: int = 4000,
+    waiter: Waiter | None = None,
 ) -> Server:
     """The server for these settings. Sends nothing to storage or broker yet.
 
-    An eighth of ``max_connections`` may follow events. ``storage`` replaces that of the settings. The
+    An eighth of ``max_connections`` may follow events. ``storage`` replaces that of the settings.
+    ``waiter`` knows how the requests of the process go on beside each other: as threads by default. The
     caller starts the background in the process that serves.
     Raises SettingsError for a value that cannot be used, UnusableStorage.
     """
-    make = partial(_build, settings, root_url, clock or SystemClock(), max_connections)
+    make = partial(
+        _build, settings, root_url, clock or SystemClock(), waiter or SystemWaiter(), max_connections
+    )
     return _with_reset(settings, make, storage) if settings.control else make(storage)
 
 
@@ -143,6 +147,7 @@ def _build(
     settings: Settings,
     root_url: str,
     clock: Clock,
+    waiter: Waiter,
     max_connections: int,
     storage: Storage | None,
     reset: Callable[[], None] | None = None,
@@ -151,13 +156,13 @@ def _build(
         clock = MovableClock(clock)
     metrics = Metrics(settings.storage, settings.metrics_pools)
     if storage is None:
-        account = _account(settings, root_url, clock, metrics.observe)
+        account = _account(settings, root_url, clock, waiter, metrics.observe)
         storage = Storage(account, settings.queue_prefix, clock)
     issuers = [_issuer(secret) for secret in settings.signing_secrets]
     clients = {client.client_id: client for client in (*settings.clients, *issuers)}
     service_settings = _service_settings(settings, issuers[0], root_url, max_connections)
     broker = _broker(settings, metrics.observe)
-    services = Services(storage, broker, clock, SystemWaiter(), service_settings)
+    services = Services(storage, broker, clock, waiter, service_settings)
     metrics.watch(services)
     background = services.background()
     upload_slots = UploadSlots()
@@ -196,7 +201,7 @@ def _build(
     )
     account = storage.account
     queues = azure_queue_api(storage, clock, injection, services.calls.record_poll)
-    blobs = azure_blob_api(account, clock, upload_slots, injection)
+    blobs = azure_blob_api(account, clock, waiter, upload_slots, injection)
     # a public URL of an Azure account leads elsewhere, and its key may be public
     for api, public in ((queues, settings.public_queue_url), (blobs, settings.public_blob_url)):
         if isinstance(account, EmbeddedAccount) or (settings.control and not public):
@@ -287,7 +292,9 @@ def check_account(settings: Settings) -> None:
             _azure_account(settings, gateway, ignore).check_access()
 
 
-def _account(settings: Settings, root_url: str, clock: Clock, observe: Observe) -> StorageAccount:
+def _account(
+    settings: Settings, root_url: str, clock: Clock, waiter: Waiter, observe: Observe
+) -> StorageAccount:
     if settings.is_embedded:
         own = root_url + API_PATH
         queue_url = settings.public_queue_url or own
@@ -302,6 +309,7 @@ def _account(settings: Settings, root_url: str, clock: Clock, observe: Observe) 
             synchronous=settings.synchronous,
             key=None if file else _own_key(settings),
             observe=observe,
+            waiter=waiter,
         )
     return _azure_account(settings, _gateway(settings, root_url) if settings.control else None, observe)
 

@@ -16,6 +16,7 @@ from flask import Flask
 from lxml import etree
 from werkzeug.serving import WSGIRequestHandler, make_server
 
+from legacy_queue.adapters.clock import SystemWaiter
 from legacy_queue.adapters.embedded import EmbeddedAccount
 from legacy_queue.adapters.embedded.database import Database
 from legacy_queue.adapters.embedded.embedded_queue import EmbeddedQueue
@@ -73,7 +74,7 @@ class MemoryTable(EmbeddedTable):
     """A new table in memory."""
 
     def __init__(self) -> None:
-        super().__init__(Database(None, FakeClock()), "table")
+        super().__init__(Database(None, FakeClock(), SystemWaiter()), "table")
 
 
 def messages_in(account: StorageAccount, name: str) -> list[QueuedMessage]:
@@ -125,7 +126,7 @@ def memory_server(
     storage = memory_storage(clock, f"http://127.0.0.1:{server.server_port}/azure", queue_prefix, key)
     for api in (
         azure_queue_api(storage, clock, Unobserved(), lambda *_: None),
-        azure_blob_api(storage.account, clock, slots or UploadSlots(), Unobserved()),
+        azure_blob_api(storage.account, clock, SystemWaiter(), slots or UploadSlots(), Unobserved()),
     ):
         app.register_blueprint(api, url_prefix="/azure")
     thread = threading.Thread(target=server.serve_forever, args=[0.01])

@@ -30,8 +30,7 @@ from legacy_queue.gateway.azure_protocol import (
     check_timeout,
 )
 from legacy_queue.gateway.crc64 import crc64
-from legacy_queue.outside_loop import outside_loop
-from legacy_queue.ports import Clock
+from legacy_queue.ports import Clock, Waiter
 from legacy_queue.ports.account import StorageAccount
 from legacy_queue.ports.blob import (
     BlobAlreadyExists,
@@ -77,7 +76,7 @@ _END_OF_LIST = re.compile(rb"</BlockList\s*+>\s*+")
 
 
 def azure_blob_api(
-    account: StorageAccount, clock: Clock, slots: UploadSlots, observer: Observer
+    account: StorageAccount, clock: Clock, waiter: Waiter, slots: UploadSlots, observer: Observer
 ) -> Blueprint:
     """PUT, GET and HEAD of ``/<account>/<container>/<blob>``, and PUT of its blocks, list and properties.
 
@@ -107,7 +106,7 @@ def azure_blob_api(
                 run = run_of_blob(name)
                 observer.cause_fault(request.environ, UPLOAD, [run] if run else [])
                 with slots.acquire(run, _in_memory(parameters)):
-                    return _write(container, blobs, name, parameters)
+                    return _write(container, blobs, waiter, name, parameters)
         denied = request.method in ("GET", "HEAD", "PUT", "DELETE")
         raise AzureError("AuthorizationPermissionMismatch" if denied else "UnsupportedHttpVerb")
 
@@ -186,14 +185,16 @@ def _unmet_condition(properties: BlobProperties) -> int:
     return 304 if request.if_modified_since and modified <= request.if_modified_since else 0
 
 
-def _write(container: BlobContainer, blobs: Blobs, name: str, parameters: Mapping[str, str]) -> Response:
+def _write(
+    container: BlobContainer, blobs: Blobs, waiter: Waiter, name: str, parameters: Mapping[str, str]
+) -> Response:
     try:
         match parameters.get("comp"):
             case "block":
-                return _put_block(container, name, parameters.get("blockid", ""))
+                return _put_block(container, waiter, name, parameters.get("blockid", ""))
             case "blocklist":
-                return _put_block_list(container, name)
-        return _put(container, blobs, name)
+                return _put_block_list(container, waiter, name)
+        return _put(container, blobs, waiter, name)
     except (
         BlobAlreadyExists,
         BlockCountExceedsLimit,
@@ -204,35 +205,35 @@ def _write(container: BlobContainer, blobs: Blobs, name: str, parameters: Mappin
         raise AzureError(type(error).__name__) from None
 
 
-def _put_block(container: BlobContainer, name: str, block_id: str) -> Response:
+def _put_block(container: BlobContainer, waiter: Waiter, name: str, block_id: str) -> Response:
     if not _is_block_id(block_id):
         raise AzureError(
             "InvalidQueryParameterValue", "expected base64 of 1 to 64 bytes", parameter="blockid"
         )
     if request.content_length == 0:
         raise _invalid_header("content-length", "expected a block of at least a byte")
-    body = _Body(_MAX_BLOCK)
+    body = _Body(waiter, _MAX_BLOCK)
     container.put_block(name, block_id, _whole(body))
     return _stored(body)
 
 
-def _put_block_list(container: BlobContainer, name: str) -> Response:
+def _put_block_list(container: BlobContainer, waiter: Waiter, name: str) -> Response:
     options = _options(container, name)  # headers without x-ms-blob describe the list
-    body = _Body(_MAX_BLOCK_LIST)
+    body = _Body(waiter, _MAX_BLOCK_LIST)
     document = _whole(body)
-    listed = outside_loop(lambda: _block_list(document))
+    listed = waiter.run_long(lambda: _block_list(document))
     options = replace(options, md5=_declared_md5("x-ms-blob-content-md5"))
     written = container.put_block_list(name, listed, *_content("x-ms-blob-"), options)
     return _stored(body, written)
 
 
-def _put(container: BlobContainer, blobs: Blobs, name: str) -> Response:
+def _put(container: BlobContainer, blobs: Blobs, waiter: Waiter, name: str) -> Response:
     if (kind := request.headers.get("x-ms-blob-type")) != "BlockBlob":
         if kind:
             raise _invalid_header("x-ms-blob-type", "expected BlockBlob")
         raise AzureError("MissingRequiredHeader", elements={"HeaderName": "x-ms-blob-type"})
     options = _options(container, name)
-    body = _Body(_MAX_BODY, "x-ms-blob-content-md5")
+    body = _Body(waiter, _MAX_BODY, "x-ms-blob-content-md5")
     written = blobs.write(name, body, *_content("x-ms-blob-", ""), lambda: replace(options, md5=body.md5))
     response = _stored(body, written)
     response.headers["Content-MD5"] = body.md5
@@ -313,12 +314,13 @@ class _Body:
     Then it has an MD5, and ``checked`` has the headers with the sums.
     """
 
-    def __init__(self, max_length: int, *md5_headers: str) -> None:
+    def __init__(self, waiter: Waiter, max_length: int, *md5_headers: str) -> None:
         length = request.content_length
         if length is None:
             raise AzureError("MissingContentLengthHeader")
         if length > max_length:
             raise AzureError("RequestBodyTooLarge", f"At most {max_length} bytes are accepted.")
+        self._waiter = waiter
         self._length = length
         self._md5s = [_declared_md5(header) for header in ("content-md5", *md5_headers)]
         self._crc64 = _declared_sum(_CRC64, 8, "InvalidHeaderValue")
@@ -338,7 +340,7 @@ class _Body:
                 received += len(chunk)
                 md5.update(chunk)
                 if self._crc64:
-                    crc = outside_loop(partial(crc64, chunk, crc))
+                    crc = self._waiter.run_long(partial(crc64, chunk, crc))
                 yield chunk
         if received != self._length:
             raise AzureError("InvalidInput", f"The body ended after {received} of {self._length} bytes.")

@@ -16,7 +16,7 @@ import jsonschema_rs
 
 from legacy_queue.domain.errors import InputValidationError, MalformedPayload
 from legacy_queue.http.schemas import SCHEMAS
-from legacy_queue.outside_loop import outside_loop
+from legacy_queue.ports import Waiter
 from legacy_queue.stores.rows import yielding
 
 Result = TypeVar("Result")
@@ -35,16 +35,16 @@ _TOO_NESTED = (
     f"{_MAX_NESTED} in all. Send more as a string"
 )
 _MAX_ERRORS = 20
-_LARGE = 32 * 1024  # bytes of a body that is parsed beside the loop, and of whose errors one is shown
+_LARGE = 32 * 1024  # bytes of a body that is parsed beside other requests, and of whose errors one is shown
 _OUTLINE = 5000  # values of a large body among which that error is searched for
 _PARTS_AT_ONCE = 100  # of indented JSON: one that is nested deeply takes 70 µs
 _MAX_FORM = 64 * 1024  # bytes
 _MAX_FIELDS = 10
 
 
-def beside_loop(body: bytes, act: Callable[[], Result]) -> Result:
-    """What ``act`` returns, which parses and validates the body: in a native thread if that may take long."""
-    return outside_loop(lambda: _without_collections(act)) if len(body) > _LARGE else act()
+def beside_others(waiter: Waiter, body: bytes, act: Callable[[], Result]) -> Result:
+    """What ``act`` returns, which parses and validates the body. It may take long for a large one."""
+    return waiter.run_long(lambda: _without_collections(act)) if len(body) > _LARGE else act()
 
 
 def _without_collections(act: Callable[[], Result]) -> Result:

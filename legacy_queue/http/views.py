@@ -26,7 +26,7 @@ from legacy_queue.domain.generations import BY_PATH
 from legacy_queue.domain.hawk import SignedRequest
 from legacy_queue.domain.json_bytes import to_json
 from legacy_queue.domain.scopes import OPEN_READS, may_satisfy, reference
-from legacy_queue.http.bodies import MAX_BODY, beside_loop, form, parse, validate
+from legacy_queue.http.bodies import MAX_BODY, beside_others, form, parse, validate
 from legacy_queue.http.endpoint import Call, Endpoint
 from legacy_queue.http.fault_injection import FaultInjection
 from legacy_queue.http.parameters import PARAMETERS
@@ -152,7 +152,9 @@ class EndpointViews:
         if endpoint.method != "GET" or endpoint.input:
             if endpoint.scopes is not None and identity is None and not is_open:
                 raise failure or endpoint.refusal(None, json.dumps(reference(endpoint.scopes)))
-            body = beside_loop(raw, partial(_checked_body, endpoint, raw, environ, record))
+            body = beside_others(
+                self._services.waiter, raw, partial(_checked_body, endpoint, raw, environ, record)
+            )
         if endpoint.by_body:
             endpoint = endpoint.by_body(body)
             record.endpoint = endpoint.name

@@ -6,10 +6,12 @@ may raise ServiceUnavailable: then the caller does not know whether it happened.
 
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeVar, runtime_checkable
 
 from legacy_queue.domain.events import Event
 from legacy_queue.ports.queue import LeaseLost as LeaseLost
+
+Result = TypeVar("Result")
 
 
 class AlreadyExists(Exception):
@@ -87,8 +89,8 @@ class Flag(Protocol):
 
 
 class Waiter(Protocol):
-    """Lets time pass. Whatever waits for some time below the server does it here, so that the simulated world
-    of the tests can let its own time pass.
+    """Lets time pass, and others go on. Whatever waits below the server does it here: so the simulated world
+    of the tests can let its own time pass, and only the server knows how requests run beside each other.
     """
 
     def sleep(self, seconds: float) -> None:
@@ -96,6 +98,10 @@ class Waiter(Protocol):
 
     def wait(self, flag: Flag, seconds: float) -> bool:
         """Whether the flag is set, at the latest after that time."""
+
+    def run_long(self, act: Callable[[], Result]) -> Result:
+        """The result of ``act``, which may take long. A server answers other requests meanwhile."""
+        return act()
 
 
 class Broker(Protocol):

@@ -27,6 +27,7 @@ from legacy_queue.http.browser_guard import ANY
 from legacy_queue.private_folder import write_private
 from legacy_queue.server.arbiter import Arbiter
 from legacy_queue.server.listener import listen
+from legacy_queue.server.gevent_waiter import GeventWaiter
 from legacy_queue.server.refusals import MAX_HEAD
 from legacy_queue.server.worker import GunicornWorker
 from legacy_queue.wiring import MAX_TO_STORAGE, Server, build, check_account, served_file, storage_file
@@ -95,7 +96,7 @@ def serve(settings: Settings, *, has_default_ports: bool) -> None:
         connections = _max_connections(settings)
         build_validators()
         # before any process is forked: an error is printed once
-        server = build(settings, root_url, max_connections=connections)
+        server = build(settings, root_url, max_connections=connections, waiter=GeventWaiter())
         application = _Application(settings, root_url, server, listener, connections, tls)
         # run raises SystemExit, in its children too: Azurite is stopped last, and only by its parent
         Arbiter(application, azurite, settings.storage == "memory").run()

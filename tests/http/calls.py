@@ -36,6 +36,7 @@ from legacy_queue.http.fault_injection import FaultInjection
 from legacy_queue.http.metrics import Metrics
 from legacy_queue.http.page.sign_in import SignIn
 from legacy_queue.http.schemas import SCHEMAS
+from legacy_queue.ports import Waiter
 from legacy_queue.services.composition import Services
 from legacy_queue.services.control.fault_registry import FaultRegistry
 from legacy_queue.stores import Storage
@@ -331,13 +332,14 @@ class Queue(QueueCalls):
         *clients: Client,
         clock: FakeClock | None = None,
         storage: Storage | None = None,
+        waiter: Waiter | None = None,
         **settings: Any,
     ) -> None:
         self.clock = clock or FakeClock(NOW)
         root = Client(ROOT.client_id, ROOT.access_token, ("*",))
         settings = {"storage": "memory", "signing_secrets": SECRETS, **settings}
         self.settings = Settings(clients=(root, *clients), **settings)
-        self.server = build(self.settings, self.root_url, self.clock, storage)
+        self.server = build(self.settings, self.root_url, self.clock, storage, waiter=waiter)
         self.http = TestClient(self.server.app)
         self.secrets = {
             *self.settings.signing_secrets,

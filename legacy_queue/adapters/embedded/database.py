@@ -38,7 +38,7 @@ from legacy_queue.adapters.embedded.sqlite_connection import (
 from legacy_queue.adapters.embedded.storage_file import StorageFile
 from legacy_queue.adapters.embedded.upkeep import Upkeep, remove_expired
 from legacy_queue.domain.errors import ServiceUnavailable
-from legacy_queue.ports import Clock, Observe, ignore
+from legacy_queue.ports import Clock, Observe, Waiter, ignore
 
 log = structlog.get_logger()
 
@@ -58,7 +58,12 @@ class Database:
     """
 
     def __init__(
-        self, file: StorageFile | None, clock: Clock, synchronous: str = "normal", observe: Observe = ignore
+        self,
+        file: StorageFile | None,
+        clock: Clock,
+        waiter: Waiter,
+        synchronous: str = "normal",
+        observe: Observe = ignore,
     ) -> None:
         """``synchronous`` is SQLite's: full syncs each transaction, normal each checkpoint.
 
@@ -68,6 +73,7 @@ class Database:
         # before a fork
         self._watch = FileWatch(file.path, file.wal, file.shared_memory) if file else None
         self._clock = clock
+        self.waiter = waiter
         self._synchronous = synchronous
         self._observe = observe
         # held during each use of the connection and of its cached statements: nothing else makes that safe
@@ -136,7 +142,7 @@ class Database:
     def _run(self, act: Callable[[sqlite3.Connection], Result]) -> Result:
         self._operations += 1
         if not self._operations % _YIELD_AFTER:
-            time.sleep(0)
+            self.waiter.sleep(0)
         begun = time.perf_counter()
         is_answered = True
         try:
@@ -156,7 +162,7 @@ class Database:
                         raise ServiceUnavailable(
                             "storage cannot be read or written now, try again"
                         ) from error
-                time.sleep(_BUSY_PAUSE)
+                self.waiter.sleep(_BUSY_PAUSE)
         except ServiceUnavailable:
             is_answered = False
             raise
@@ -172,7 +178,9 @@ class Database:
                     connection = self._connect(undo)
                     if self.file and self._watch:
                         # connected here, behind that check: its thread might make a removed WAL anew
-                        self._upkeep = Upkeep(self.file, self._watch, self._clock, self._connect(undo))
+                        self._upkeep = Upkeep(
+                            self.file, self._watch, self._clock, self.waiter, self._connect(undo)
+                        )
                     else:
                         create_tables(connection)
                     undo.pop_all()

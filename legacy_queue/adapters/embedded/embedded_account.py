@@ -6,6 +6,7 @@ import secrets
 import sqlite3
 from collections.abc import Iterator, Mapping
 
+from legacy_queue.adapters.clock import SystemWaiter
 from legacy_queue.adapters.embedded.database import Database
 from legacy_queue.adapters.embedded.embedded_blob import EmbeddedBlobContainer
 from legacy_queue.adapters.embedded.embedded_queue import EmbeddedMessages, EmbeddedQueue
@@ -13,7 +14,7 @@ from legacy_queue.adapters.embedded.embedded_table import EmbeddedTable
 from legacy_queue.adapters.embedded.storage_file import StorageFile
 from legacy_queue.adapters.embedded.upkeep import LAST_TIME, least_space
 from legacy_queue.adapters.signing import UrlSigner
-from legacy_queue.ports import Clock, Observe, ignore
+from legacy_queue.ports import Clock, Observe, Waiter, ignore
 from legacy_queue.ports.account import SigningEndpoint, StorageAccount
 
 _NAME = "embedded"
@@ -37,6 +38,7 @@ class EmbeddedAccount(StorageAccount):
         synchronous: str = "normal",
         key: bytes | None = None,
         observe: Observe = ignore,
+        waiter: Waiter | None = None,
     ) -> None:
         """``key`` signs URLs, by default that of the file, or a new one. Raises UnusableStorage.
 
@@ -49,7 +51,7 @@ class EmbeddedAccount(StorageAccount):
             for url in (queue_url, blob_url or queue_url)
         )
         self.endpoints = {"queue": self.public_queues.url, "table": None, "blob": self.public_blobs.url}
-        self._database = Database(file, clock, synchronous, observe)
+        self._database = Database(file, clock, waiter or SystemWaiter(), synchronous, observe)
         self._clock = clock
         self.container: EmbeddedBlobContainer = EmbeddedBlobContainer(
             f"{prefix}-artifacts", self._database, clock, UrlSigner(self.public_blobs)

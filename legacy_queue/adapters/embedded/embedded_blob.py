@@ -22,7 +22,6 @@ from legacy_queue.adapters.embedded.sqlite_connection import error_name
 from legacy_queue.adapters.signing import UrlSigner
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.times import epoch_milliseconds, from_epoch
-from legacy_queue.outside_loop import outside_loop
 from legacy_queue.ports import Clock
 from legacy_queue.ports.blob import (
     DEFAULTS,
@@ -280,18 +279,18 @@ class EmbeddedBlobContainer(BlobContainer):
         [(uploaded,)] = self._database.change_rows(sql, values)
         if folder and file:  # its row is there: a crash from here on leaves no file for long
             path = folder / file
-            self._outside_loop(lambda: _write(path, content))
+            self._write_file(lambda: _write(path, content))
         return int(uploaded)
 
     def check(self) -> None:
         """Return if the folder of artifacts takes another: it may be a disk of its own."""
         if self._database.file:
             folder = self._database.file.artifacts
-            self._outside_loop(lambda: _try_to_write(folder))
+            self._write_file(lambda: _try_to_write(folder))
 
-    def _outside_loop(self, write: Callable[[], None]) -> None:
+    def _write_file(self, write: Callable[[], None]) -> None:
         try:
-            outside_loop(write)
+            self._database.waiter.run_long(write)
         except OSError as error:
             log.error("storage-failed", error=error_name(error), what="artifacts")
             raise ServiceUnavailable("artifacts cannot be written now, try again") from error
@@ -323,7 +322,7 @@ class EmbeddedBlobContainer(BlobContainer):
                 path = artifact_path(self._database.file.artifacts, name)
                 with open(path, "rb", buffering=0, opener=private_opener) as file:
                     read = partial(file.read, _CHUNK)
-                    while chunk := outside_loop(read):
+                    while chunk := self._database.waiter.run_long(read):
                         yield chunk
             except FileNotFoundError:
                 raise gone from None

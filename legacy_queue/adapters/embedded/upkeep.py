@@ -26,8 +26,7 @@ from legacy_queue.adapters.embedded.sqlite_connection import (
 from legacy_queue.adapters.embedded.storage_file import NEEDS_WAL, StorageFile
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.times import epoch_milliseconds, from_epoch
-from legacy_queue.outside_loop import outside_loop
-from legacy_queue.ports import Clock
+from legacy_queue.ports import Clock, Waiter
 
 log = structlog.get_logger()
 
@@ -54,12 +53,18 @@ class Upkeep:
     """Works for the file every second and when it is woken. Several processes may do so at once."""
 
     def __init__(
-        self, file: StorageFile, watch: FileWatch, clock: Clock, connection: sqlite3.Connection
+        self,
+        file: StorageFile,
+        watch: FileWatch,
+        clock: Clock,
+        waiter: Waiter,
+        connection: sqlite3.Connection,
     ) -> None:
         """``connection`` to the file is closed by ``stop``. Raises sqlite3.Error."""
         self._file = file
         self._watch = watch
         self._clock = clock
+        self._waiter = waiter
         self._has_failed = False  # the last checkpoint
         self._last_time = clock.now()  # the latest that the queue has seen
         self._begun_wal = -1  # its length when nothing else is in it
@@ -107,14 +112,14 @@ class Upkeep:
         while not self._is_stopped:
             try:
                 try:
-                    has_more = self._watch.is_unchanged() and outside_loop(self._round)
+                    has_more = self._watch.is_unchanged() and self._waiter.run_long(self._round)
                 finally:
                     self._look_at_space()
             except Exception as error:  # noqa: BLE001 - the thread must go on
                 has_more = error_code(error) == sqlite3.SQLITE_BUSY
                 if error_code(error) not in _PASSING:
                     log.error("storage-upkeep-failed", error=error_name(error))
-            self._wake.wait(_PAUSE if has_more else _INTERVAL)
+            self._waiter.wait(self._wake, _PAUSE if has_more else _INTERVAL)
             self._wake.clear()
         if self._watch.is_unchanged():
             # A process that was killed may have left the mark in file and WAL. The last close removes the

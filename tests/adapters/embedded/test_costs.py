@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from legacy_queue.adapters.clock import SystemWaiter
 from legacy_queue.adapters.embedded import StorageFile
 from legacy_queue.adapters.embedded.database import Database
 from legacy_queue.adapters.embedded.embedded_queue import EmbeddedQueue
@@ -30,7 +31,7 @@ class CountingDatabase(Database):
     """Repeats each statement on a connection that counts: its instructions, and the rows that it returns."""
 
     def __init__(self, file: StorageFile) -> None:
-        super().__init__(file, FakeClock(NOW))
+        super().__init__(file, FakeClock(NOW), SystemWaiter())
         self.steps = self.returned = 0
         self._counter = connect(file.path)
         self._counter.set_progress_handler(self._count, TENTHS)
@@ -144,7 +145,7 @@ def test_a_whole_table_is_read_in_many_short_pages(database: CountingDatabase) -
 
 @pytest.mark.parametrize("newest_first", [False, True])
 def test_a_page_of_large_rows_ends_at_half_a_megabyte(newest_first: bool) -> None:
-    large = EmbeddedTable(Database(None, FakeClock(NOW)), "t")
+    large = EmbeddedTable(Database(None, FakeClock(NOW), SystemWaiter()), "t")
     for number in range(30):
         large.insert(f"p{number:02}", "task", {"state": "failed", "log": b"x" * 60 * 1024})
     pages = lengths(large, [where("state", "eq", "failed")], newest_first)

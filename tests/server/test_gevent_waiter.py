@@ -14,6 +14,7 @@ import gevent
 from datetime import timedelta
 from flask import Flask
 from legacy_queue.gateway.azure_blob_api import azure_blob_api
+from legacy_queue.server.gevent_waiter import GeventWaiter
 from legacy_queue.services.artifacts.upload_slots import UploadSlots
 from tests.http.calls import NOW, TASK_ID, Queue
 from tests.memory_server import FakeClock, Unobserved, memory_storage
@@ -26,14 +27,14 @@ def during(call):
     other.join()
     return done
 
-queue = Queue()
+queue = Queue(waiter=GeventWaiter())
 body = b'{"payload": [' + b"{}," * 20_000 + b"{}]}"
 print(during(lambda: queue.send("PUT", f"/v1/task/{TASK_ID}", body)))
 
 clock = FakeClock(NOW)
 storage = memory_storage(clock)
 app = Flask("gateway")
-api = azure_blob_api(storage.account, clock, UploadSlots(), Unobserved())
+api = azure_blob_api(storage.account, clock, GeventWaiter(), UploadSlots(), Unobserved())
 app.register_blueprint(api, url_prefix="/azure")
 url = storage.blobs.upload_url("name", NOW + timedelta(hours=1)) + "&comp=blocklist"
 blocks = b"<BlockList>" + b"<Latest>YQ==</Latest>" * 20_000
