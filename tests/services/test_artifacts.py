@@ -200,6 +200,15 @@ def test_a_concurrent_extension_keeps_the_completion(harness: Harness) -> None:
     assert (artifact.is_complete, artifact.expires) == (True, NOW + 2 * HOUR)
 
 
+def test_the_completion_of_a_blob_can_be_repeated_after_its_run(harness: Harness) -> None:
+    task_id = uploaded(harness)
+    complete(harness, task_id)
+    harness.complete(task_id)
+    harness.events()
+    complete(harness, task_id)
+    assert harness.events() == [("artifact-created", task_id, 0)]
+
+
 def test_a_run_does_not_wait_for_an_expired_blob(harness: Harness) -> None:
     task_id = uploaded(harness)
     create(harness, task_id, "blob", "another", expires=format_time(NOW + 2 * MINUTE))
