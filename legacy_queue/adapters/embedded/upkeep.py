@@ -1,7 +1,25 @@
-"""What keeps the file small and well, in native threads, so that no request waits for it.
+"""Keeps the file and its WAL small, with a connection and a thread of its own: no request waits for it.
 
-Checkpoints write the WAL back and keep it short: a full disk can be left again with little space. What has
-expired is removed, and its space goes back to the disk.
+Each process of a server does this once a second, and at once when the WAL has grown or the disk is full. A
+round removes some expired messages and contents, gives free pages back to the disk, and then writes the WAL
+back, in two steps:
+
+1. A PASSIVE checkpoint does the long part beside readers and writers, and waits for nobody. If a reader still
+   needs an old page, or another process is at it, the rest is left to the next round.
+2. Once all is written back, a TRUNCATE checkpoint begins a new WAL. It holds up writers, but only for what
+   was written since step 1.
+
+Three facts follow, on which others rely, with ``synchronous`` normal:
+
+- After a power failure the file has what the last round wrote back: so it loses about a second.
+- A disk that fails is noticed here, since a commit waits for no sync. From then until a round has written
+  everything back, this process refuses changes. Otherwise it would acknowledge what never reaches the disk.
+- SQLite opens a file without its WAL in silence. So before step 2 the file gets the mark ``NEEDS_WAL``, and
+  the first transaction of the new WAL deletes it: read without the WAL, the file still has the mark.
+
+What is ugly, and stays: a crash between the two writes leaves the mark in a file whose WAL is empty. So a
+start accepts an empty WAL, also one that somebody has emptied. And where a round can write back only a part
+of a WAL, beside a reader, that part may take the mark out of the file, which still needs the rest.
 """
 
 import shutil
@@ -38,7 +56,7 @@ _PAUSE = 0.01  # seconds between two rounds while there is more to do: others wr
 # it back may take as much again.
 _WAL_GROWTH = 4 * 1024 * 1024
 _SHORT_WAL_GROWTH = 512 * 1024
-_LOOK_AFTER = 8  # changes: then the length of the WAL is looked at
+_CHECKED_AFTER = 8  # changes: then the length of the WAL is checked
 _LONG_WAL = 64 * 1024 * 1024  # bytes, to warn of
 MAX_REMOVED = 500  # rows of a kind that a round removes
 REMOVE_MESSAGES = "DELETE FROM messages WHERE id IN (SELECT id FROM messages WHERE expires <= ? LIMIT ?)"
@@ -94,7 +112,7 @@ class Upkeep:
             raise ServiceUnavailable("the disk of the storage fails, try again")
         # SQLite's own checkpoint, after so many pages, is off: it would run in the loop
         self._changes += 1
-        if not self._changes % _LOOK_AFTER and _length(self._file.wal) > self._due_at:
+        if not self._changes % _CHECKED_AFTER and _length(self._file.wal) > self._due_at:
             self._wake.set()
 
     def wake(self) -> None:
@@ -114,7 +132,7 @@ class Upkeep:
                 try:
                     has_more = self._watch.is_unchanged() and self._waiter.run_long(self._round)
                 finally:
-                    self._look_at_space()
+                    self._check_space()
             except Exception as error:  # noqa: BLE001 - the thread must go on
                 has_more = error_code(error) == sqlite3.SQLITE_BUSY
                 if error_code(error) not in _PASSING:
@@ -163,9 +181,6 @@ class Upkeep:
             _, frames, done = db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
             if done < frames:  # a reader needs the rest, or another process is at it
                 return
-            # A start must notice that a WAL was removed. So the file alone has a mark, which the first change
-            # in the new WAL takes back: with its WAL, or once that is written back, the file has none. A part
-            # that is written back beside a reader takes the mark with it, until the next new WAL.
             db.execute("INSERT OR REPLACE INTO meta VALUES (?, 1)", [NEEDS_WAL])
             try:
                 # the rest is short; the new WAL begins at its start, and overwrites no change of a reader
@@ -182,7 +197,7 @@ class Upkeep:
             self._has_failed |= error_code(error) not in _PASSING
             raise
 
-    def _look_at_space(self) -> None:
+    def _check_space(self) -> None:
         folder, free, is_low = least_space(self._file)
         self._warn("storage-space-low", is_low, free_bytes=free, path=str(folder))
         length = _length(self._file.wal)
