@@ -98,7 +98,7 @@ class Services:
         self.groups = Groups(storage.groups, tasks, self.publisher, clock)
         self.group_changes = GroupChanges(self.groups, storage.groups, tasks, changes, clock, threads)
         self.tasks = Tasks(tasks, self.groups, dependencies, changes, self.timers, clock, storage.artifacts)
-        self.listing = Listing(tasks, self.groups, storage.dependencies)
+        self.listing = Listing(tasks, storage.groups, storage.dependencies)
         self.task_queues = TaskQueues(tasks, self.listing, clock)
 
         rows = NotedRows(storage.workers.load, WorkerRow.new, storage.workers, clock)

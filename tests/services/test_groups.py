@@ -177,7 +177,7 @@ def test_a_resolved_task_that_0_1_0_stored_without_a_group_gets_one_in_which_not
         harness.services.groups.load(GROUP)
     harness.sweep()
     assert harness.services.groups.seal(GROUP).scheduler_id == "scheduler"
-    assert (harness.services.groups.members(GROUP, "", 9), active(harness)) == ([GROUP], 0)
+    assert (harness.storage.groups.members(GROUP, "", 9), active(harness)) == ([GROUP], 0)
 
 
 def test_a_task_that_0_1_0_stored_is_canceled_with_its_sealed_group(harness: Harness) -> None:

@@ -88,7 +88,7 @@ class GroupChanges:
 
     def size(self, task_group_id: str) -> int:
         """How many tasks have joined the group."""
-        return sum(1 for _ in read_rows(partial(self._groups.members, task_group_id), str, ""))
+        return sum(1 for _ in read_rows(partial(self._store.members, task_group_id), str, ""))
 
     def _each(self, group: Group, decide: Decide, is_missing: Callable[[str], bool]) -> Sequence[str]:
         """The unresolved tasks that have changed. A missing task is retried unless ``is_missing``."""

@@ -1,6 +1,5 @@
 """Task groups: their members, and when all of them are resolved."""
 
-from collections.abc import Sequence
 from contextlib import suppress
 
 from legacy_queue.domain.definition import TaskDefinition
@@ -77,7 +76,7 @@ class Groups:
         stored = self._tasks.load(task_id)
         if stored and stored.task.definition.task_group_id == task_group_id:
             self.join_again(task_id, stored.task.definition)
-        elif not self._groups.is_active(task_group_id) and self.members(task_group_id, "", 1):
+        elif not self._groups.is_active(task_group_id) and self._groups.members(task_group_id, "", 1):
             self._publisher.publish([group_resolved(task_group_id, group.scheduler_id)])
 
     def join_again(self, task_id: str, definition: TaskDefinition) -> bool:
@@ -99,10 +98,6 @@ class Groups:
             self._groups.end(task.task_id, task_group_id, activation)
         if not self._groups.is_active(task_group_id):
             self._publisher.publish([group_resolved(task_group_id, definition.scheduler_id)])
-
-    def members(self, task_group_id: str, after: str, limit: int) -> Sequence[str]:
-        """Up to ``limit`` taskIds greater than ``after``, ordered as bytes; fewer only at the end."""
-        return self._groups.members(task_group_id, after, limit)
 
     def find(self, task_group_id: str) -> Group | None:
         """As ``load``; None if its row is corrupt, since its tasks can still be listed."""

@@ -11,8 +11,7 @@ from legacy_queue.domain.errors import InvalidRequestArguments, ResourceNotFound
 from legacy_queue.domain.task import Task
 from legacy_queue.ports import Corrupt, InvalidPlace
 from legacy_queue.services.pages import MAX_PAGE_BYTES, Listed, Page, read_page
-from legacy_queue.services.tasks.groups import Groups
-from legacy_queue.stores import DependencyStore, TaskStore
+from legacy_queue.stores import DependencyStore, GroupStore, TaskStore
 from legacy_queue.stores.rows import yielding
 
 _MAX_CONCURRENT = 4  # reads of tasks for a page: each task may have a megabyte
@@ -48,7 +47,7 @@ class Wanted:
 class Listing:
     """Lists tasks. A page begins behind a taskId, so new tasks do not shift it."""
 
-    def __init__(self, tasks: TaskStore, groups: Groups, dependencies: DependencyStore) -> None:
+    def __init__(self, tasks: TaskStore, groups: GroupStore, dependencies: DependencyStore) -> None:
         self._tasks = tasks
         self._groups = groups
         self._dependencies = dependencies
