@@ -3,6 +3,7 @@
 import base64
 import os
 import shutil
+import stat
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -96,6 +97,7 @@ def test_a_backup_has_the_secrets_that_were_generated(tmp_path: Path) -> None:
         authority.ensure(datetime.now(UTC))
         make_backup(settings, tmp_path / "monday", lambda *_: None)
     copy = replace(settings, data_dir=tmp_path / "monday")
+    assert not any(stat.S_IMODE(path.stat().st_mode) & 0o077 for path in copy.data_dir.rglob("*"))
     with served_file(copy):
         assert complete(copy).clients == known.clients
     copied = LocalAuthority(copy.tls_dir)

@@ -89,20 +89,6 @@ def test_a_backup_says_how_far_it_is_and_is_of_the_time_at_which_it_began(
         assert copy.execute("SELECT count(*) FROM rows WHERE key LIKE 'l%'").fetchone() == (100,)
 
 
-def test_a_backup_has_the_further_files_that_a_server_needs_of_those_that_are_there(
-    file: StorageFile, tmp_path: Path
-) -> None:
-    file.prepare()
-    (tmp_path / "development.json").write_text("secret")
-    (tmp_path / "tls").mkdir()
-    (tmp_path / "tls" / "authority.pem").write_text("key")
-    back_up(file, tmp_path / "copy", ("development.json", "tls/authority.pem", "missing"))
-    for name, text in (("development.json", "secret"), ("tls/authority.pem", "key")):
-        path = tmp_path / "copy" / name
-        assert path.read_text() == text
-        assert not stat.S_IMODE(path.stat().st_mode) & 0o077
-
-
 @pytest.mark.parametrize("make", [Path.mkdir, Path.touch, lambda path: path.symlink_to("nowhere")])
 def test_a_backup_replaces_nothing(file: StorageFile, tmp_path: Path, make: Callable[[Path], None]) -> None:
     with pytest.raises(UnusableStorage, match="there is no"):
