@@ -8,18 +8,14 @@ after the last activity of a provisioner or pool, one day after that of a worker
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from legacy_queue.domain.ids import RunKey
 from legacy_queue.domain.task import Worker
 from legacy_queue.domain.times import format_time, given, parse_time
 
-# of a provisioner: provisionerId; of a pool: workerType too; of a worker: workerGroup and workerId too
-RecordPath = tuple[str, ...]
-
 ID_NAMES = ("provisionerId", "workerType", "workerGroup", "workerId")
 STABILITIES = ("experimental", "stable", "deprecated")
-ACTION_CONTEXTS = ("provisioner", "worker-type", "worker")
 RECENT_TASKS = 20
 _QUARANTINE_DETAILS = 20
 ACTIVE_EVERY = timedelta(minutes=30)  # activity is written at least once in each such period of the day
@@ -29,13 +25,56 @@ _LIFE = timedelta(days=5)
 _WORKER_LIFE = timedelta(days=1)
 
 
-def worker_path(provisioner_id: str, worker_type: str, worker: Worker) -> RecordPath:
-    return provisioner_id, worker_type, worker.worker_group, worker.worker_id
+class ProvisionerPath(NamedTuple):
+    """The name of a provisioner."""
+
+    provisioner_id: str
 
 
-def parents(path: RecordPath) -> list[RecordPath]:
+class PoolPath(NamedTuple):
+    """The names of a pool."""
+
+    provisioner_id: str
+    worker_type: str
+
+
+class WorkerPath(NamedTuple):
+    """The names of a worker."""
+
+    provisioner_id: str
+    worker_type: str
+    worker_group: str
+    worker_id: str
+
+
+RecordPath = ProvisionerPath | PoolPath | WorkerPath
+# in a list of records: the names of the record before it, () at first
+RecordPlace = tuple[str, ...]
+# for what the actions of a provisioner are
+ACTION_CONTEXTS: Mapping[type[RecordPath], str] = {
+    ProvisionerPath: "provisioner",
+    PoolPath: "worker-type",
+    WorkerPath: "worker",
+}
+
+
+def worker_path(provisioner_id: str, worker_type: str, worker: Worker) -> WorkerPath:
+    return WorkerPath(provisioner_id, worker_type, worker.worker_group, worker.worker_id)
+
+
+def path_in(names: Mapping[str, str]) -> RecordPath:
+    """The path of a worker, else of a pool, else of a provisioner, by the names on the wire."""
+    found = [names[name] for name in ID_NAMES if name in names]
+    kind = WorkerPath if "workerId" in names else PoolPath if "workerType" in names else ProvisionerPath
+    return kind(*found)
+
+
+def parents(path: RecordPath) -> Sequence[ProvisionerPath | PoolPath]:
     """The paths of its provisioner and, of a worker, its pool."""
-    return [path[:length] for length in (1, 2) if length < len(path)]
+    if isinstance(path, ProvisionerPath):
+        return []
+    provisioner = ProvisionerPath(path.provisioner_id)
+    return [provisioner, PoolPath(*path[:2])] if isinstance(path, WorkerPath) else [provisioner]
 
 
 @dataclass(frozen=True)
@@ -62,7 +101,7 @@ class WorkerRecord:
 
     @property
     def is_worker(self) -> bool:
-        return len(self.path) == len(ID_NAMES)
+        return isinstance(self.path, WorkerPath)
 
     @property
     def kept_until(self) -> datetime:
@@ -129,7 +168,7 @@ class WorkerRecord:
             "expires": format_time(self.expires),
             "lastDateActive": format_time(self.last_active),
         }
-        if len(self.path) > 1:
+        if not isinstance(self.path, ProvisionerPath):
             wire["taskQueueId"] = "/".join(self.path[:2])
         if self.is_worker:
             tasks = [{"taskId": task_id, "runId": run_id} for task_id, run_id in self.recent_claims]
@@ -140,7 +179,7 @@ class WorkerRecord:
                 wire["quarantineDetails"] = list(self.quarantine_details)
             return wire
         wire |= {"description": self.description, "stability": self.stability}
-        if len(self.path) == 1:
+        if isinstance(self.path, ProvisionerPath):
             wire["actions"] = list(self.actions)
         return wire
 
@@ -149,7 +188,7 @@ class WorkerRecord:
         """The inverse of ``to_wire``."""
         last_active = parse_time(wire["lastDateActive"])
         return cls(
-            path=tuple(wire[name] for name in ID_NAMES if name in wire),
+            path=path_in(wire),
             first_active=parse_time(wire["firstClaim"]) if "firstClaim" in wire else last_active,
             last_active=last_active,
             expires=parse_time(wire["expires"]),
@@ -163,7 +202,7 @@ class WorkerRecord:
 
 
 def _life(path: RecordPath) -> timedelta:
-    return _WORKER_LIFE if len(path) == len(ID_NAMES) else _LIFE
+    return _WORKER_LIFE if isinstance(path, WorkerPath) else _LIFE
 
 
 def _period(time: datetime) -> int:

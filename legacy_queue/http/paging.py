@@ -14,7 +14,7 @@ from legacy_queue.domain.errors import InvalidRequestArguments
 from legacy_queue.domain.hawk import decode_base64
 from legacy_queue.domain.ids import IDENTIFIER
 from legacy_queue.domain.json_bytes import to_json
-from legacy_queue.domain.worker_record import RecordPath
+from legacy_queue.domain.worker_record import RecordPlace
 from legacy_queue.http.endpoint import Call
 from legacy_queue.services.pages import Page
 
@@ -58,7 +58,7 @@ def path_page_answer(
     call: Call[Any],
     name: str,
     depth: int,
-    ask: Callable[[RecordPath, int, RenderItem], Page[RecordPath]],
+    ask: Callable[[RecordPlace, int, RenderItem], Page[RecordPlace]],
     to_wire: ToWire,
 ) -> Response:
     """As ``page_answer``, for a list whose places are paths of ``depth`` identifiers, () at first."""

@@ -108,7 +108,7 @@ PROPERTIES: dict[str, Schema] = {
     "headers": {"type": "object", "additionalProperties": STRING},
     # of provisioners and pools
     "stability": {"enum": [*STABILITIES]},
-    "context": {"enum": [*ACTION_CONTEXTS]},
+    "context": {"enum": [*ACTION_CONTEXTS.values()]},
     "title": text(255),
     "description": text(16_384),
     "quarantineInfo": text(4096),

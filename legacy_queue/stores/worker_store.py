@@ -15,7 +15,14 @@ from legacy_queue.domain.call_statistics import (
     CallStatistics,
 )
 from legacy_queue.domain.times import format_time, parse_time
-from legacy_queue.domain.worker_record import RecordPath, WorkerRecord
+from legacy_queue.domain.worker_record import (
+    PoolPath,
+    ProvisionerPath,
+    RecordPath,
+    RecordPlace,
+    WorkerRecord,
+    parents,
+)
 from legacy_queue.ports.table import Condition, Row, Value
 from legacy_queue.stores.rows import ExpiringRows, between, first_of, json_in, json_values, read
 
@@ -41,12 +48,6 @@ class WorkerRow:
     def new(cls, path: RecordPath, now: datetime) -> Self:
         return cls(WorkerRecord.new(path, now))
 
-    @property
-    def caller(self) -> Caller:
-        """Of a worker."""
-        provisioner_id, worker_type, *names = self.record.path
-        return Caller(provisioner_id, worker_type, "/".join(names), self.statistics, self.record)
-
 
 @dataclass(frozen=True)
 class ClientRow:
@@ -59,10 +60,6 @@ class ClientRow:
     @classmethod
     def new(cls, client: CallingClient, _now: datetime) -> Self:
         return cls(client)
-
-    @property
-    def caller(self) -> Caller:
-        return Caller(self.client.provisioner_id, self.client.worker_type, self.client.name, self.statistics)
 
 
 AnyRow = TypeVar("AnyRow", bound=WorkerRow | ClientRow)
@@ -92,26 +89,26 @@ class WorkerStore(ExpiringRows):
         return replace(row, etag=self._table.merge(*_keys_of(row), _values(row), row.etag))
 
     def list(
-        self, parent: RecordPath, after: RecordPath, limit: int, now: datetime
+        self, parent: ProvisionerPath | PoolPath | None, after: RecordPlace, limit: int, now: datetime
     ) -> Sequence[WorkerRecord]:
-        """Up to ``limit`` children of ``parent``, () for provisioners, behind the path ``after``.
+        """Up to ``limit`` children of ``parent``, None for provisioners, behind ``after``.
 
-        Without those that have expired by ``now``, in the order of their paths; ``after`` is () for the
-        first page. Only the last page is short.
+        Without those that have expired by ``now``, in the order of their paths. Only the last page is short.
         """
         begin = _SEPARATOR.join(after)
         is_kept = Condition("keptUntil", "gt", now)
         return between(self._table, _partition(parent), begin, _END, limit, _record, conditions=[is_kept])
 
-    def worker_types(self, after: RecordPath, limit: int, now: datetime) -> Sequence[WorkerRecord]:
+    def worker_types(self, after: RecordPlace, limit: int, now: datetime) -> Sequence[WorkerRecord]:
         """As ``list``, the pools of all provisioners."""
-        records = [*self.list(after[:1], after, limit, now)] if after else []
-        behind: RecordPath | None = after[:1]
+        records = [*self.list(ProvisionerPath(after[0]), after, limit, now)] if after else []
+        behind: RecordPlace | None = after[:1]
         while behind is not None and len(records) < limit:
-            provisioners = self.list((), behind, _MAX_PROVISIONERS, now)
+            provisioners = self.list(None, behind, _MAX_PROVISIONERS, now)
             for provisioner in provisioners:
                 if len(records) < limit:
-                    records += self.list(provisioner.path, (), limit - len(records), now)
+                    path = ProvisionerPath(provisioner.path.provisioner_id)
+                    records += self.list(path, (), limit - len(records), now)
             behind = provisioners[-1].path if len(provisioners) == _MAX_PROVISIONERS else None
         return records
 
@@ -126,13 +123,13 @@ class WorkerStore(ExpiringRows):
         return first_of(self._table, conditions, sys.maxsize, _caller)
 
 
-def _partition(parent: RecordPath) -> str:
-    return _SEPARATOR.join(("record", *parent))
+def _partition(parent: ProvisionerPath | PoolPath | None) -> str:
+    return _SEPARATOR.join(("record", *(parent or ())))
 
 
 def _keys(path: RecordPath) -> tuple[str, str]:
-    parent = path[: min(len(path) - 1, 2)]  # a workerGroup has no record
-    return _partition(parent), _SEPARATOR.join(path)
+    above = parents(path)  # a workerGroup has no record
+    return _partition(above[-1] if above else None), _SEPARATOR.join(path)
 
 
 def _client_keys(client: CallingClient) -> tuple[str, str]:
@@ -164,8 +161,8 @@ def _values(row: WorkerRow | ClientRow) -> Mapping[str, Value]:
         **values,
         "expires": max(kept_until, statistics.last_call + CALLS_KEPT),
         "lastCall": statistics.last_call,
-        "provisionerId": row.caller.provisioner_id,
-        "workerType": row.caller.worker_type,
+        "provisionerId": wire["provisionerId"],
+        "workerType": wire["workerType"],
     }
 
 
@@ -181,25 +178,23 @@ def _record(row: Row) -> WorkerRecord:
 
 
 def _worker_row(row: Row) -> WorkerRow:
-    return _worker_in(json_in("record", row), row.etag)
+    wire = json_in("record", row)
+    return WorkerRow(WorkerRecord.from_wire(wire), _statistics(wire), row.etag)
 
 
 def _client_row(row: Row) -> ClientRow:
-    return _client_in(json_in("record", row), row.etag)
+    wire = json_in("record", row)
+    client = CallingClient(wire["provisionerId"], wire["workerType"], wire[_CLIENT])
+    return ClientRow(client, _statistics(wire), row.etag)
 
 
 def _caller(row: Row) -> Caller:
     wire = json_in("record", row)
-    return (_worker_in if "workerId" in wire else _client_in)(wire, row.etag).caller
-
-
-def _worker_in(wire: Mapping[str, Any], etag: str) -> WorkerRow:
-    return WorkerRow(WorkerRecord.from_wire(wire), _statistics(wire), etag)
-
-
-def _client_in(wire: Mapping[str, Any], etag: str) -> ClientRow:
-    client = CallingClient(wire["provisionerId"], wire["workerType"], wire[_CLIENT])
-    return ClientRow(client, _statistics(wire), etag)
+    pool = wire["provisionerId"], wire["workerType"]
+    if "workerId" not in wire:
+        return Caller(*pool, wire[_CLIENT], _statistics(wire))
+    name = f"{wire['workerGroup']}/{wire['workerId']}"
+    return Caller(*pool, name, _statistics(wire), WorkerRecord.from_wire(wire))
 
 
 def _statistics(wire: Mapping[str, Any]) -> CallStatistics:

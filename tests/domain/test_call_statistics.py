@@ -6,7 +6,7 @@ from legacy_queue.domain.call_statistics import (
     caller_name,
     with_polls,
 )
-from legacy_queue.domain.worker_record import WorkerRecord
+from legacy_queue.domain.worker_record import WorkerPath, WorkerRecord
 from tests.domain.tasks import DAY, HOUR, NOW, SECOND
 
 POOL = "provisioner", "type"
@@ -14,7 +14,7 @@ CLAIM: CallKind = ("claimTask", ())
 
 
 def worker(name: str, client: str) -> Caller:
-    record = WorkerRecord.new((*POOL, "group", name), NOW)
+    record = WorkerRecord.new(WorkerPath(*POOL, "group", name), NOW)
     return Caller(*POOL, f"group/{name}", CallStatistics({CLAIM: Calls(1, NOW, NOW)}, client), record)
 
 

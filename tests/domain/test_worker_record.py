@@ -3,12 +3,12 @@ from datetime import datetime
 from typing import Any
 
 from legacy_queue.domain.times import format_time
-from legacy_queue.domain.worker_record import RecordPath, WorkerRecord
+from legacy_queue.domain.worker_record import PoolPath, ProvisionerPath, RecordPath, WorkerPath, WorkerRecord
 from tests.domain.tasks import DAY, HOUR, NOW, SECOND
 
-PROVISIONER: RecordPath = ("provisioner",)
-WORKER_TYPE: RecordPath = ("provisioner", "type")
-WORKER: RecordPath = ("provisioner", "type", "group", "worker")
+PROVISIONER = ProvisionerPath("provisioner")
+WORKER_TYPE = PoolPath("provisioner", "type")
+WORKER = WorkerPath("provisioner", "type", "group", "worker")
 ACTION = {"name": "kill", "title": "Kill it"}
 
 
@@ -59,7 +59,8 @@ def test_activity_never_moves_expires_or_last_active_back_and_a_declaration_is_a
     kept = replace(WorkerRecord.new(WORKER, NOW), expires=NOW + 100 * DAY)
     assert kept.active(NOW + DAY).expires == NOW + 100 * DAY
     assert kept.active(NOW - SECOND).last_active == NOW
-    for path in (PROVISIONER, WORKER_TYPE, WORKER):  # of others than workers, six hours after the last
+    paths: tuple[RecordPath, ...] = (PROVISIONER, WORKER_TYPE, WORKER)
+    for path in paths:  # of others than workers, six hours after the last
         record = WorkerRecord.new(path, NOW)
         soon, later = NOW + 6 * HOUR, NOW + 6 * HOUR + SECOND
         assert record.active_by_declaration(soon) == (record.active(soon) if path == WORKER else record)

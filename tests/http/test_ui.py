@@ -20,6 +20,7 @@ from legacy_queue.domain.authentication import Client
 from legacy_queue.domain.hawk import SignedRequest, sign_bewit
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.times import format_time
+from legacy_queue.domain.worker_record import WorkerPath
 from legacy_queue.http.endpoints.inspect import SCOPE
 from tests.http.calls import (
     NOW,
@@ -236,7 +237,7 @@ def test_pools_and_tasks_are_shown_in_pages_of_60_kb_without_a_reading_of_all_ta
     for number in range(80):
         pool = {"provisionerId": f"{number:0>38}", "workerType": f"{number:a>38}"}
         queue.create(**pool)
-        path = (*pool.values(), f"{number:b>38}", f"{number:c>38}")
+        path = WorkerPath(pool["provisionerId"], pool["workerType"], f"{number:b>38}", f"{number:c>38}")
         with queue.server.services.workers.call(path, ("claimWork", ())):
             pass
     shown(queue)  # reads the counts, as pollers do

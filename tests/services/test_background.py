@@ -16,6 +16,7 @@ from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.events import Event
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.times import format_time
+from legacy_queue.domain.worker_record import WorkerPath
 from legacy_queue.ports import BrokerAway, Flag
 from legacy_queue.services.composition import Services
 from legacy_queue.services.gate import Gate
@@ -84,7 +85,7 @@ def test_the_broker_is_asked_before_the_process_is_ready(harness: Harness) -> No
 
 def test_the_calls_of_workers_are_written_by_a_thread_and_at_the_end(harness: Harness) -> None:
     pool = PROVISIONER, WORKER_TYPE
-    first, last = (*pool, "group", "first"), (*pool, "group", "last")
+    first, last = WorkerPath(*pool, "group", "first"), WorkerPath(*pool, "group", "last")
     server = harness.replica()
     with running(server):
         server.workers.record_activity(first)

@@ -8,7 +8,14 @@ from legacy_queue.domain import errors
 from legacy_queue.domain.call_statistics import CLAIM_TASK, CLAIM_WORK, POLL_TASK_URLS, CallingClient
 from legacy_queue.domain.task import Worker
 from legacy_queue.domain.times import format_time
-from legacy_queue.domain.worker_record import ACTIVE_EVERY, RecordPath, WorkerRecord, worker_path
+from legacy_queue.domain.worker_record import (
+    ACTIVE_EVERY,
+    PoolPath,
+    ProvisionerPath,
+    RecordPath,
+    WorkerRecord,
+    worker_path,
+)
 from legacy_queue.ports import Changed, Corrupt
 from legacy_queue.services.composition import Services
 from legacy_queue.services.tasks.claims import ClaimProof
@@ -17,7 +24,8 @@ from tests.domain.tasks import ALICE, BOB, DAY, NOW, SECOND
 from tests.services.harness import PROVISIONER, WORKER_TYPE, Harness, Logs
 from tests.services.ports import CallRecorder, FaultAt
 
-POOL = PROVISIONER, WORKER_TYPE
+POOL = PoolPath(PROVISIONER, WORKER_TYPE)
+ABOVE = ProvisionerPath(PROVISIONER)
 ALICES, BOBS = (worker_path(*POOL, worker) for worker in (ALICE, BOB))
 AWAY = errors.ServiceUnavailable("storage is away")
 ALL = ("messageId", "receipt", "signature")
@@ -110,9 +118,9 @@ def test_a_record_that_others_change_all_the_time_is_unavailable(harness: Harnes
             raise Changed
         return act()
 
-    harness.services.workers.declare(POOL[:1], {"description": "d"})
+    harness.services.workers.declare(ABOVE, {"description": "d"})
     with pytest.raises(errors.ServiceUnavailable, match="provisioner is being changed"):
-        harness.replica(always_changed).workers.declare(POOL[:1], {"description": "another"})
+        harness.replica(always_changed).workers.declare(ABOVE, {"description": "another"})
 
 
 def test_a_provisioner_of_today_ends_with_its_last_pool(harness: Harness, workers: Workers) -> None:
@@ -122,24 +130,24 @@ def test_a_provisioner_of_today_ends_with_its_last_pool(harness: Harness, worker
     def of_today() -> list[bytes]:
         return [*workers.provisioners_of_today((), 9, expires).items]
 
-    workers.declare(POOL[:1], {"expires": format_time(NOW + 9 * DAY)})
+    workers.declare(ABOVE, {"expires": format_time(NOW + 9 * DAY)})
     assert of_today() == []
     with pytest.raises(errors.ResourceNotFound, match="has no task queue now"):
-        workers.provisioner_of_today(POOL[:1])
+        workers.provisioner_of_today(ABOVE)
     for name, days in (("first", 2), ("last", 3)):
-        workers.declare((PROVISIONER, name), {"expires": format_time(NOW + days * DAY)})
+        workers.declare(PoolPath(PROVISIONER, name), {"expires": format_time(NOW + days * DAY)})
     assert of_today() == [format_time(NOW + 3 * DAY).encode()]
-    assert workers.provisioner_of_today(POOL[:1]).last_active == NOW
+    assert workers.provisioner_of_today(ABOVE).last_active == NOW
     harness.clock.advance(3 * DAY)
     assert of_today() == []
-    assert workers.describe(POOL[:1])["provisionerId"] == PROVISIONER
+    assert workers.describe(ABOVE)["provisionerId"] == PROVISIONER
 
 
 def test_a_provisioner_does_not_expire_before_its_worker_types(workers: Workers) -> None:
-    workers.declare(POOL[:1], {"expires": format_time(NOW + 7 * DAY)})
+    workers.declare(ABOVE, {"expires": format_time(NOW + 7 * DAY)})
     for days, moved in ((9, 9), (8, 9)):
         workers.declare(POOL, {"expires": format_time(NOW + days * DAY)})
-        assert workers.describe(POOL[:1])["expires"] == format_time(NOW + moved * DAY)
+        assert workers.describe(ABOVE)["expires"] == format_time(NOW + moved * DAY)
 
 
 def test_a_list_can_have_only_or_no_quarantined_workers(workers: Workers) -> None:

@@ -2,16 +2,23 @@ from dataclasses import replace
 from datetime import datetime
 
 from legacy_queue.domain.call_statistics import CallingClient, Calls, CallStatistics
-from legacy_queue.domain.worker_record import RecordPath, WorkerRecord
+from legacy_queue.domain.worker_record import (
+    PoolPath,
+    ProvisionerPath,
+    RecordPath,
+    RecordPlace,
+    WorkerPath,
+    WorkerRecord,
+)
 from legacy_queue.stores import ClientRow, Storage, WorkerRow, WorkerStore
 from tests.domain.tasks import DAY, HOUR, NOW
 from tests.memory_server import MemoryTable
 
 from .paging import remove_all_expired
 
-PROVISIONER: RecordPath = ("provisioner",)
-WORKER_TYPE: RecordPath = ("provisioner", "worker-Type_1")
-WORKER: RecordPath = (*WORKER_TYPE, "group", "worker")
+PROVISIONER = ProvisionerPath("provisioner")
+WORKER_TYPE = PoolPath("provisioner", "worker-Type_1")
+WORKER = WorkerPath(*WORKER_TYPE, "group", "worker")
 ACTION = {"name": "ä'\"\u0000", "context": "worker"}
 
 
@@ -30,13 +37,16 @@ def test_another_process_finds_a_record_as_it_was_stored(storage: Storage, other
 def test_worker_types_are_listed_across_provisioners() -> None:
     store = WorkerStore(MemoryTable())
     provisioners = [f"p{number:03}" for number in range(101)]  # a page has 100
-    paths = [(provisioner, worker_type) for provisioner in provisioners for worker_type in ("w0", "w1")]
-    for path in (*paths, *((provisioner,) for provisioner in provisioners)):
+    paths = [
+        PoolPath(provisioner, worker_type) for provisioner in provisioners for worker_type in ("w0", "w1")
+    ]
+    known: list[RecordPath] = [*paths, *map(ProvisionerPath, provisioners)]
+    for path in known:
         store.insert(WorkerRow.new(path, NOW))
     for limit in (3, 200, 202):
-        found: list[RecordPath] = []
+        found: list[RecordPlace] = []
         while page := store.worker_types(found[-1] if found else (), limit, NOW):
-            found += [known.path for known in page]
+            found += [record.path for record in page]
         assert found == paths
 
 
@@ -47,8 +57,8 @@ def called(at: datetime, *missing: str) -> CallStatistics:
 def test_the_calls_of_workers_and_clients_are_found_by_time_and_pool(
     storage: Storage, other: Storage
 ) -> None:
-    client = CallingClient("provisioner", "worker-Type_1", "a/clientId with ' / \\ # ? and %")
-    elsewhere = ("another", "worker-Type_1", "group", "worker")
+    client = CallingClient(*WORKER_TYPE, "a/clientId with ' / \\ # ? and %")
+    elsewhere = WorkerPath("another", "worker-Type_1", "group", "worker")
     for path in (WORKER, elsewhere):
         storage.workers.insert(WorkerRow(WorkerRecord.new(path, NOW), called(NOW, "receipt")))
     storage.workers.insert(ClientRow(client, called(NOW + HOUR, "receipt")))

@@ -9,7 +9,7 @@ from legacy_queue.domain.ids import TASK_ID, TODAYS_TASK_QUEUE_ID
 from legacy_queue.domain.scopes import AllOf, ForEach
 from legacy_queue.domain.task import Task
 from legacy_queue.domain.times import format_time
-from legacy_queue.domain.worker_record import WorkerRecord
+from legacy_queue.domain.worker_record import PoolPath, WorkerRecord
 from legacy_queue.http.endpoint import Call, Reply, endpoint
 from legacy_queue.http.paging import PAGED, page_answer, path_page_answer
 from legacy_queue.services.tasks.task_queues import TaskQueues
@@ -116,7 +116,8 @@ def list_task_queues(call: Call[Workers]) -> Reply:
 )
 def get_task_queue(call: Call[Workers]) -> Reply:
     """The record of a pool, as in getWorkerType, without its actions."""
-    return _described(call.authorize().load((call.params["provisionerId"], call.params["workerType"])))
+    pool = PoolPath(call.params["provisionerId"], call.params["workerType"])
+    return _described(call.authorize().load(pool))
 
 
 def _described(record: WorkerRecord) -> dict[str, str]:

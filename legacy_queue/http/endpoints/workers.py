@@ -9,7 +9,14 @@ from typing import Any
 
 from legacy_queue.domain.scopes import AllOf, AnyOf, ForEach
 from legacy_queue.domain.times import given, parse_time
-from legacy_queue.domain.worker_record import RecordPath, WorkerRecord
+from legacy_queue.domain.worker_record import (
+    PoolPath,
+    ProvisionerPath,
+    RecordPlace,
+    WorkerPath,
+    WorkerRecord,
+    path_in,
+)
 from legacy_queue.http.endpoint import Call, Endpoint, Handler, Reply, endpoint
 from legacy_queue.http.paging import PAGED, RenderItem, path_page_answer
 from legacy_queue.http.schemas import SCHEMAS
@@ -54,7 +61,7 @@ def list_provisioners(call: Call[Workers]) -> Reply:
     if call.is_todays:
         ask = call.authorize().provisioners_of_today
         return path_page_answer(call, "provisioners", 1, ask, WorkerRecord.to_wire)
-    return _page(call, "provisioners", WorkerRecord.to_wire)
+    return _page(call, None, "provisioners", WorkerRecord.to_wire)
 
 
 @_getting(
@@ -68,7 +75,7 @@ def get_provisioner(call: Call[Workers]) -> Reply:
     its last task queue.
     """
     if call.is_todays:
-        return call.authorize().provisioner_of_today(_path(call)).to_wire()
+        return call.authorize().provisioner_of_today(ProvisionerPath(*call.params.values())).to_wire()
     return _get(call)
 
 
@@ -90,7 +97,7 @@ def declare_provisioner(call: Call[Workers]) -> Reply:
 )
 def list_worker_types(call: Call[Workers]) -> Reply:
     """The known pools of a provisioner, in pages like those of listProvisioners."""
-    return _page(call, "workerTypes", WorkerRecord.to_wire)
+    return _page(call, ProvisionerPath(*call.params.values()), "workerTypes", WorkerRecord.to_wire)
 
 
 @_getting(
@@ -127,7 +134,7 @@ def list_workers(call: Call[Workers]) -> Reply:
     ``quarantined`` selects the workers that are quarantined (true) or are not (false); then a page may hold
     few workers.
     """
-    return _page(call, "workers", _summary)
+    return _page(call, PoolPath(*call.params.values()), "workers", _summary)
 
 
 @_getting(
@@ -158,7 +165,7 @@ def quarantine_worker(call: Call[Workers]) -> Reply:
     """
     until = given(call.body, "quarantineUntil", parse_time)
     info = call.body.get("quarantineInfo", "")
-    return call.authorize().quarantine(_path(call), until, call.client_id, info)
+    return call.authorize().quarantine(WorkerPath(*call.params.values()), until, call.client_id, info)
 
 
 @_declaring(f"{_WORKER_TYPE}/{_OF_WORKER}", "Declare a worker", f"worker:{_OF_POOL}/{_OF_WORKER}", "worker")
@@ -167,27 +174,28 @@ def declare_worker(call: Call[Workers]) -> Reply:
     return _declare(call)
 
 
-def _path(call: Call[Workers]) -> RecordPath:
-    return tuple(call.params.values())
-
-
 def _get(call: Call[Workers]) -> Reply:
-    return call.authorize().describe(_path(call))
+    return call.authorize().describe(path_in(call.params))
 
 
 def _declare(call: Call[Workers]) -> Reply:
-    return call.authorize(properties=sorted(call.body)).declare(_path(call), call.body)
+    return call.authorize(properties=sorted(call.body)).declare(path_in(call.params), call.body)
 
 
-def _page(call: Call[Workers], name: str, to_wire: Callable[[WorkerRecord], Any]) -> Reply:
+def _page(
+    call: Call[Workers],
+    parent: ProvisionerPath | PoolPath | None,
+    name: str,
+    to_wire: Callable[[WorkerRecord], Any],
+) -> Reply:
     workers = call.authorize()
-    parent = _path(call)
+    above = tuple(parent or ())
     is_quarantined = {"true": True, "false": False}.get(call.query.get("quarantined", ""))
 
-    def ask(after: RecordPath, limit: int, render: RenderItem) -> Page[RecordPath]:
-        begin = (*parent, *after) if after else ()
+    def ask(after: RecordPlace, limit: int, render: RenderItem) -> Page[RecordPlace]:
+        begin = (*above, *after) if after else ()
         page = workers.list(parent, begin, limit, render, is_quarantined)
-        return Page(page.items, page.after and page.after[len(parent) :])
+        return Page(page.items, page.after and page.after[len(above) :])
 
     return path_page_answer(call, name, 2 if name == "workers" else 1, ask, to_wire)
 

@@ -11,7 +11,7 @@ import structlog
 from legacy_queue.domain.call_statistics import CLAIM_WORK, TODAYS_CLAIM_WORK
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.task import Worker
-from legacy_queue.domain.worker_record import RecordPath, worker_path
+from legacy_queue.domain.worker_record import WorkerPath, worker_path
 from legacy_queue.ports import Clock
 from legacy_queue.services.claim_work.poller_registry import PollerRegistry
 from legacy_queue.services.claim_work.work_poller import QueueAndMessage, WaitingRequest
@@ -82,7 +82,7 @@ class ClaimWork:
         request: WaitingRequest,
         end: timedelta,
         worker: Worker,
-        path: RecordPath,
+        path: WorkerPath,
     ) -> Sequence[ClaimAnswer]:
         claims: list[ClaimAnswer] = []
         while not self._stopping.is_set():
@@ -107,11 +107,12 @@ class ClaimWork:
             return []
         return claims
 
-    def _polled(self, request: WaitingRequest, end: timedelta, path: RecordPath) -> Sequence[QueueAndMessage]:
+    def _polled(self, request: WaitingRequest, end: timedelta, path: WorkerPath) -> Sequence[QueueAndMessage]:
         """The messages that the worker may claim now, none when it is to be answered. Raises
         ServiceUnavailable.
         """
-        polled = self._pollers.wait(path[0], path[1], request, end - self._clock.monotonic())
+        timeout = end - self._clock.monotonic()
+        polled = self._pollers.wait(path.provisioner_id, path.worker_type, request, timeout)
         with ExitStack() as undo:
             for queue, message in polled:
                 undo.callback(self._pollers.release, queue, message)

@@ -50,7 +50,7 @@ from legacy_queue.domain.outcome import Outcome
 from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.domain.task import Task, Worker
 from legacy_queue.domain.times import epoch_milliseconds, format_time, parse_time
-from legacy_queue.domain.worker_record import RecordPath, worker_path
+from legacy_queue.domain.worker_record import WorkerPath, worker_path
 from legacy_queue.ports import Clock, Corrupt
 from legacy_queue.ports.queue import QueuedMessage
 from legacy_queue.services.service_settings import ServiceSettings
@@ -248,7 +248,7 @@ class Claims:
                 "messageId, receipt and signature are accepted"
             )
 
-    def _check_quarantine(self, task: Task, run_id: int, path: RecordPath, proof: ClaimProof) -> None:
+    def _check_quarantine(self, task: Task, run_id: int, path: WorkerPath, proof: ClaimProof) -> None:
         if until := self._workers.quarantined_until(path):
             self._offer_again(task.task_id, run_id, proof)
             raise RequestConflict(

@@ -17,6 +17,7 @@ from legacy_queue.domain.call_statistics import (
     with_polls,
 )
 from legacy_queue.domain.priority import WorkQueue
+from legacy_queue.domain.worker_record import PoolPath
 from legacy_queue.ports import Clock
 from legacy_queue.services.workers.noted_rows import NotedRows
 from legacy_queue.services.workers.workers import Workers
@@ -42,7 +43,7 @@ class RecordedCalls:
     def record_call(self, client: CallingClient, kind: CallKind) -> None:
         """Note a call of a client, and that its pool is active."""
         now = self._clock.now()
-        self._workers.record_activity((client.provisioner_id, client.worker_type))
+        self._workers.record_activity(PoolPath(client.provisioner_id, client.worker_type))
         self._note(client, kind, Calls(1, now, now))
 
     def record_read(self, client_id: str, kind: CallKind) -> None:

@@ -11,7 +11,16 @@ from legacy_queue.domain.call_statistics import CallKind, Calls, caller_name
 from legacy_queue.domain.errors import ResourceNotFound
 from legacy_queue.domain.ids import RunKey
 from legacy_queue.domain.times import given, parse_time
-from legacy_queue.domain.worker_record import ACTION_CONTEXTS, RecordPath, WorkerRecord, parents
+from legacy_queue.domain.worker_record import (
+    ACTION_CONTEXTS,
+    PoolPath,
+    ProvisionerPath,
+    RecordPath,
+    RecordPlace,
+    WorkerPath,
+    WorkerRecord,
+    parents,
+)
 from legacy_queue.ports import Clock, Corrupt
 from legacy_queue.services.pages import Page, read_page, read_rows
 from legacy_queue.services.workers.noted_rows import NotedRows
@@ -32,7 +41,7 @@ class Workers:
         self._clock = clock
 
     @contextmanager
-    def call(self, worker: RecordPath, kind: CallKind, client_id: str = "") -> Iterator[list[RunKey]]:
+    def call(self, worker: WorkerPath, kind: CallKind, client_id: str = "") -> Iterator[list[RunKey]]:
         """A context for a call of the worker: a list for the runs that it claims.
 
         At its end they and the call are noted, also if it fails. ``client_id`` is that of a client that may
@@ -52,7 +61,7 @@ class Workers:
 
             self._rows.note(worker, called)
 
-    def record_activity(self, path: RecordPath) -> None:
+    def record_activity(self, path: PoolPath | WorkerPath) -> None:
         """Note that the pool or worker is active, and with it its parents, once in each half hour."""
         now = self._clock.now()
         known = self._rows.known(path)
@@ -69,14 +78,14 @@ class Workers:
         """Write what calls have noted. Raises nothing: while storage is away, it is kept."""
         self._rows.flush()
 
-    def quarantined_until(self, worker: RecordPath) -> datetime | None:
+    def quarantined_until(self, worker: WorkerPath) -> datetime | None:
         """When the quarantine of the worker ends, None if it has none. Raises ServiceUnavailable."""
         row = self._rows.recent(worker)
         record = row.record if row else None
         return record.quarantine_until if record and record.is_quarantined(self._clock.now()) else None
 
     def quarantine(
-        self, worker: RecordPath, until: datetime, client_id: str = "", info: str = ""
+        self, worker: WorkerPath, until: datetime, client_id: str = "", info: str = ""
     ) -> Mapping[str, Any]:
         """Quarantine the worker until then, a past time too; returns the body that getWorker answers.
 
@@ -110,19 +119,19 @@ class Workers:
         row = self._store.load(path)
         record = row.record if row else None
         if record is None or record.kept_until <= self._clock.now():
-            kind = ACTION_CONTEXTS[len(parents(path))].replace("-", " ")
+            kind = ACTION_CONTEXTS[type(path)].replace("-", " ")
             raise ResourceNotFound(f"there is no {kind} {'/'.join(path)}: never active, or expired")
         return record
 
     def list(
         self,
-        parent: RecordPath,
-        after: RecordPath,
+        parent: ProvisionerPath | PoolPath | None,
+        after: RecordPlace,
         limit: int,
         render: Callable[[WorkerRecord], bytes],
         is_quarantined: bool | None = None,
-    ) -> Page[RecordPath]:
-        """Up to ``limit`` records directly below ``parent`` behind the path ``after``, () for provisioners.
+    ) -> Page[RecordPlace]:
+        """Up to ``limit`` records directly below ``parent``, None for provisioners, behind ``after``.
 
         ``is_quarantined`` selects the quarantined workers, or the others. A page that is not the last may be
         shorter than ``limit``.
@@ -134,32 +143,33 @@ class Workers:
         return self._page(partial(self._store.list, parent), after, limit, render, selected)
 
     def task_queues(
-        self, after: RecordPath, limit: int, render: Callable[[WorkerRecord], bytes]
-    ) -> Page[RecordPath]:
+        self, after: RecordPlace, limit: int, render: Callable[[WorkerRecord], bytes]
+    ) -> Page[RecordPlace]:
         """As ``list``, for the pools of all provisioners."""
         return self._page(self._store.worker_types, after, limit, render, lambda record, _: record)
 
     def provisioners_of_today(
-        self, after: RecordPath, limit: int, render: Callable[[WorkerRecord], bytes]
-    ) -> Page[RecordPath]:
+        self, after: RecordPlace, limit: int, render: Callable[[WorkerRecord], bytes]
+    ) -> Page[RecordPlace]:
         """As ``list``, for the provisioners as ``provisioner_of_today`` returns them."""
-        return self._page(partial(self._store.list, ()), after, limit, render, self._of_its_pools)
+        return self._page(partial(self._store.list, None), after, limit, render, self._of_its_pools)
 
-    def provisioner_of_today(self, path: RecordPath) -> WorkerRecord:
+    def provisioner_of_today(self, path: ProvisionerPath) -> WorkerRecord:
         """The provisioner as today's queue has it: what its pools make it, which ends with the last of them.
 
         Raises ResourceNotFound, also if it has no pool.
         """
         record = self._of_its_pools(self.load(path), self._clock.now())
         if record is None:
-            raise ResourceNotFound(f"there is no provisioner {path[0]}: it has no task queue now")
+            raise ResourceNotFound(f"there is no provisioner {path.provisioner_id}: it has no task queue now")
         return record
 
     def _of_its_pools(self, record: WorkerRecord, now: datetime) -> WorkerRecord | None:
-        begin: RecordPath = ()
+        begin: RecordPlace = ()
+        provisioner = ProvisionerPath(record.path.provisioner_id)
 
-        def read(after: RecordPath, count: int) -> Sequence[WorkerRecord]:
-            return self._store.list(record.path, after, count, now)
+        def read(after: RecordPlace, count: int) -> Sequence[WorkerRecord]:
+            return self._store.list(provisioner, after, count, now)
 
         pools = [*read_rows(read, lambda pool: pool.path, begin)]
         if not pools:
@@ -169,16 +179,16 @@ class Workers:
 
     def _page(
         self,
-        ask: Callable[[RecordPath, int, datetime], Sequence[WorkerRecord]],
-        after: RecordPath,
+        ask: Callable[[RecordPlace, int, datetime], Sequence[WorkerRecord]],
+        after: RecordPlace,
         limit: int,
         render: Callable[[WorkerRecord], bytes],
         selected: Callable[[WorkerRecord, datetime], WorkerRecord | None],
-    ) -> Page[RecordPath]:
+    ) -> Page[RecordPlace]:
         self._rows.flush()
         now = self._clock.now()
 
-        def read(behind: RecordPath, count: int) -> Sequence[WorkerRecord]:
+        def read(behind: RecordPlace, count: int) -> Sequence[WorkerRecord]:
             return ask(behind, count, now)
 
         def item(record: WorkerRecord) -> bytes | None:
@@ -208,5 +218,5 @@ class Workers:
             return record.to_wire()
         row = self._store.load(above[0])
         actions = row.record.actions if row else ()
-        context = ACTION_CONTEXTS[len(above)]
+        context = ACTION_CONTEXTS[type(record.path)]
         return {**record.to_wire(), "actions": [action for action in actions if action["context"] == context]}
