@@ -249,7 +249,10 @@ def _commands(info: Mapping[str, Any], above: tuple[str, ...]) -> Iterator[str]:
             yield from _head(words, command)
             yield from _commands(command, words)
             continue
-        options = [option for option in command["params"] if option["param_type_name"] == "option"]
+        # hidden ones were removed
+        options = [
+            each for each in command["params"] if each["param_type_name"] == "option" and not each["hidden"]
+        ]
         takes_settings = any(option["name"] == CONFIG for option in options)
         left_out = _SETTINGS if takes_settings else set()
         rows = [
