@@ -73,7 +73,7 @@ class Metrics:
 
     def watch(self, services: Services) -> None:
         """Read these services when the metrics are read. Called once."""
-        self._gauge("waiting_requests", "Requests of claimWork that wait now.", services.pollers.waiting)
+        self._gauge("waiting_requests", "Requests of claimWork that wait now.", services.poller.waiting)
         self._gauge(
             "broker_away", "1 while the broker does not confirm, else 0.", lambda: services.publisher.is_away
         )

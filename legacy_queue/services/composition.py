@@ -8,8 +8,9 @@ from legacy_queue.services.artifacts.artifacts import Artifacts
 from legacy_queue.services.artifacts.objects import Objects
 from legacy_queue.services.artifacts.uploads import Uploads
 from legacy_queue.services.claim_work.claim_work import ClaimWork
-from legacy_queue.services.claim_work.poller_registry import PollerRegistry
+from legacy_queue.services.claim_work.offer_watch import OfferWatch
 from legacy_queue.services.claim_work.wakes import Wakes
+from legacy_queue.services.claim_work.work_poller import WorkPoller
 from legacy_queue.services.concurrency import Threads
 from legacy_queue.services.control.clock_control import ClockControl
 from legacy_queue.services.control.due_work import DueWork
@@ -81,18 +82,11 @@ class Services:
         self.event_streams = EventStreams(self.event_buffer, admission, waiter, self.stopping)
         self.publisher = EventPublisher(broker, self.event_buffer, is_todays=settings.has_todays_events)
         self.timers = Timers(storage.timers, clock)
-        self.pollers = PollerRegistry(
-            storage.work_queues,
-            clock,
-            waiter,
-            self.stopping,
-            self.gate,
-            self.account.version,
-            settings.max_polls,
-            settings.tells_offers_as and Wakes(storage.offers, clock, settings.tells_offers_as),
-        )
+        wakes = settings.tells_offers_as and Wakes(storage.offers, clock, settings.tells_offers_as)
+        self.poller = WorkPoller(storage.work_queues, clock, waiter, self.gate, settings.max_polls, wakes)
+        self.offer_watch = OfferWatch(self.poller, clock, self.account.version, wakes)
 
-        messages = WorkMessages(storage.work_queues, clock, settings.secrets, self.pollers.on_offer)
+        messages = WorkMessages(storage.work_queues, clock, settings.secrets, self.poller.on_offer)
         changes = Changes(tasks, messages, self.timers, self.publisher, clock)
         dependencies = Dependencies(tasks, storage.dependencies, changes, threads)
         self.groups = Groups(storage.groups, tasks, self.publisher, clock)
@@ -107,7 +101,7 @@ class Services:
         self.calls = RecordedCalls(of_clients, storage.workers, self.workers, clock)
         self.claims = Claims(changes, messages, clock, settings, self.workers)
         self.claim_work = ClaimWork(
-            self.pollers,
+            self.poller,
             self.claims,
             self.workers,
             clock,
@@ -163,16 +157,16 @@ class Services:
             PeriodicAct(self._check_broker, pace.check, is_first=True),
             PeriodicAct(self._receive_timers, pace.receive),
         ]
-        if self.pollers.watch_interval:
-            acts.append(PeriodicAct(self.pollers.watch, self.pollers.watch_interval))
+        if self.offer_watch.interval:
+            acts.append(PeriodicAct(self.offer_watch.check, self.offer_watch.interval))
         loops = [*[self.resolver.run] * RESOLVERS, self.periodic_jobs.run]
         ending = Ending(
-            wakes=(self.resolver.wake, self.pollers.end, self.event_buffer.wake),
+            wakes=(self.resolver.wake, self.poller.end, self.event_buffer.wake),
             last=(
                 self.calls.note_counted,
                 self.calls.flush,
                 self.timers.hand_over,
-                self.pollers.watch,  # it tells the last offers
+                self.offer_watch.check,  # it tells the last offers
                 self.publisher.close,
             ),
         )
@@ -189,4 +183,4 @@ class Services:
     def clock_control(self) -> ClockControl:
         """Moves the clock of these services."""
         due_work = DueWork(self.timers, self.resolver, self.periodic_jobs, self.gate, self.stopping)
-        return ClockControl(self.clock, due_work, self.pollers.poll_now, self.stories.record_clock_move)
+        return ClockControl(self.clock, due_work, self.poller.poll_now, self.stories.record_clock_move)

@@ -192,7 +192,7 @@ def waiting(server: Server) -> Iterator[list[Mapping[str, Any]]]:
     claim = server.services.claim_work.claim
     with ThreadPoolExecutor(1) as threads:
         waits = threads.submit(claim, PROVISIONER, WORKER_TYPE, BOB, 1, lambda: False)
-        assert wait_until(lambda: server.services.pollers.waiting() == 1)
+        assert wait_until(lambda: server.services.poller.waiting() == 1)
         assert wait_until(lambda: server.calls.names.count("receive") > polls)
         yield claims
         claims.extend(waits.result()["tasks"])

@@ -1,13 +1,14 @@
-"""The poller of a pool polls for all requests of a process that wait, and is told what others offer."""
+"""Waiting requests of a pool share polls, and a process is told what others offer."""
 
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -16,10 +17,10 @@ from legacy_queue.adapters.clock import SystemWaiter
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.priority import PRIORITIES, WorkQueue, work_queues
+from legacy_queue.ports import Flag, Waiter
 from legacy_queue.ports.queue import QueuedMessage
-from legacy_queue.services.claim_work.poller_registry import PollerRegistry
 from legacy_queue.services.claim_work.wakes import Wakes
-from legacy_queue.services.claim_work.work_poller import SharedPolling, WaitingRequest, WorkPoller
+from legacy_queue.services.claim_work.work_poller import WaitingRequest, WorkPoller
 from legacy_queue.services.gate import Gate
 from legacy_queue.stores import OfferStore
 from tests.domain.tasks import HOUR, MS, NOW, SECOND
@@ -29,50 +30,58 @@ from tests.services.ports import FaultAt, intercept_port
 from tests.system.processes import wait_until
 
 QUEUES = dict(zip(PRIORITIES, work_queues(PROVISIONER, WORKER_TYPE), strict=True))
+NO_DELAY = timedelta(0)
 
 
-class NotedGate(Gate):
-    """``reached`` is set once a thread has come to it."""
+class PassingWaiter(SystemWaiter):
+    """The clock advances by the time that a request waits; then ``after`` is called."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.reached = threading.Event()
+    def __init__(self, clock: FakeClock) -> None:
+        self.clock = clock
+        self.after: Callable[[], object] = lambda: None
 
-    @contextmanager
-    def pass_through(self) -> Iterator[None]:
-        self.reached.set()
-        with super().pass_through():
-            yield
+    def wait(self, flag: Flag, seconds: float) -> bool:
+        if not flag.is_set():
+            self.clock.advance(timedelta(seconds=seconds))
+            self.after()
+        return flag.is_set()
+
+
+class FlagWaiter(SystemWaiter):
+    """No time passes: a wait ends when there is something to do."""
+
+    def wait(self, flag: Flag, seconds: float) -> bool:
+        return flag.wait(max(30, seconds))
 
 
 class Scene:
-    """A poller that polls when the test says so.
-
-    ``polls`` are the priorities of the queues it received from, ``counts`` how many messages it asked for.
+    """A poller, and what it asks: ``polls`` are the priorities of the queues, ``counts`` how many messages it
+    asked for, ``times`` the seconds since the begin at which it polled.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, wakes: bool = False) -> None:
         self.clock = FakeClock(NOW)
-        self.stopping = threading.Event()
-        self.gate = NotedGate()
+        self.begin = self.clock.monotonic()
+        self.gate = Gate()
         self.storage = memory_storage(self.clock, "http://127.0.0.1:1/azure", PREFIX)
         self.polls: list[str] = []
         self.counts: list[int] = []
+        self.times: list[float] = []
         self.released: list[str] = []
         self.during: Callable[[], object] = lambda: None
-        self.wakes: Wakes | None = None
-        self.poller = self.new_poller()
+        self.wakes = Wakes(self.storage.offers, self.clock, slugid) if wakes else None
+        self.waiter = PassingWaiter(self.clock)
+        self.poller = self.new_poller(self.waiter)
 
-    def new_poller(self) -> WorkPoller:
+    def new_poller(self, waiter: Waiter) -> WorkPoller:
         queues: Any = self
-        one = threading.BoundedSemaphore()
-        waiter = SystemWaiter()
-        shared = SharedPolling(queues, self.clock, waiter, self.stopping, self.gate, one, self.wakes)
-        return WorkPoller(tuple(QUEUES.values()), shared)
+        return WorkPoller(queues, self.clock, waiter, self.gate, 1, self.wakes)
 
     def receive(self, queue: WorkQueue, count: int, hidden_for: timedelta) -> Sequence[QueuedMessage]:
         self.polls.append(queue.priority)
         self.counts.append(count)
+        seconds = (self.clock.monotonic() - self.begin) / SECOND
+        self.times += [] if seconds in self.times else [seconds]
         received = self.storage.work_queues.receive(queue, count, hidden_for)
         self.during()
         return received
@@ -82,23 +91,38 @@ class Scene:
 
     def offer(self, *texts: str, priority: str = "lowest") -> None:
         for text in texts:
-            self.storage.work_queues.put(QUEUES[priority], text, HOUR, timedelta(0))
+            self.storage.work_queues.put(QUEUES[priority], text, HOUR, NO_DELAY)
 
-    def wait(self, count: int = 1, is_disconnected: Callable[[], bool] = lambda: False) -> WaitingRequest:
+    def ask(
+        self,
+        count: int = 1,
+        timeout: timedelta = NO_DELAY,
+        is_disconnected: Callable[[], bool] = lambda: False,
+        worker_type: str = WORKER_TYPE,
+    ) -> list[str]:
+        """What a request gets that waits; without a timeout, what it gets without a wait."""
         request = WaitingRequest(count, is_disconnected, self.clock.monotonic())
-        self.poller.add(request)
-        self.clock.advance(MS)
-        return request
-
-    def ask(self, count: int = 1) -> list[str]:
-        """What a request gets that polls itself unless another does."""
-        request = WaitingRequest(count, lambda: False, self.clock.monotonic())
-        polled = self.poller.wait(request, HOUR, starts=self.poller.add(request))
+        polled = self.poller.wait((PROVISIONER, worker_type), request, timeout or MS)
         return [message.text for _, message in polled]
 
+    def has_waiting(self, number: int) -> bool:
+        return self.poller.waiting() == number
 
-def texts(request: WaitingRequest) -> list[str]:
-    return [message.text for _, message in request.polled]
+    @contextmanager
+    def asked_together(self, *counts: int) -> Iterator[list[Future[list[str]]]]:
+        """Requests that all wait before the first poll begins; at the end all are answered."""
+        self.poller = self.new_poller(FlagWaiter())
+        asked: list[Future[list[str]]] = []
+        with ThreadPoolExecutor(len(counts)) as threads:
+            with self.gate.closed(lambda: None):
+                for number, count in enumerate(counts, 1):
+                    asked.append(threads.submit(self.ask, count, HOUR))
+                    assert wait_until(partial(self.has_waiting, number))
+                    self.clock.advance(MS)
+            try:
+                yield asked
+            finally:
+                self.poller.end()
 
 
 @pytest.fixture
@@ -108,37 +132,34 @@ def scene() -> Scene:
 
 def test_a_receive_asks_for_32_messages_at_most(scene: Scene) -> None:
     scene.offer(*map(str, range(40)), priority="highest")
-    requests = [scene.wait(32), scene.wait(4)]
-    scene.poller.poll_once()
+    with scene.asked_together(32, 4) as asked:
+        assert [len(each.result(60)) for each in asked] == [32, 4]
     assert scene.counts == [32, 4]
-    assert [len(request.polled) for request in requests] == [32, 4]
 
 
 def test_messages_are_given_to_the_waiting_requests_in_turn(scene: Scene) -> None:
     scene.offer(*"abcdef")
-    greedy, modest, other = scene.wait(32), scene.wait(1), scene.wait(2)
-    scene.poller.poll_once()
-    assert (texts(greedy), texts(modest), texts(other)) == (["a", "d", "f"], ["b"], ["c", "e"])
+    with scene.asked_together(32, 1, 2) as asked:
+        assert [each.result(60) for each in asked] == [["a", "d", "f"], ["b"], ["c", "e"]]
 
 
 @pytest.mark.parametrize("moment", ["received", "given"])
-def test_messages_that_no_request_waits_for_are_released_and_other_processes_are_told(
-    scene: Scene, moment: str
-) -> None:
-    def remove() -> bool:
+def test_messages_that_no_request_waits_for_are_released_and_other_processes_are_told(moment: str) -> None:
+    scene = Scene(wakes=True)
+    there = Wakes(scene.storage.offers, scene.clock, slugid)
+
+    def answer() -> bool:
         if scene.polls:
-            scene.poller.remove(request)
+            scene.poller.end()
         return False
 
-    scene.wakes, there = (Wakes(scene.storage.offers, scene.clock, slugid) for _ in range(2))
-    scene.poller = scene.new_poller()
     scene.offer("a", "b", priority="highest")
-    request = scene.wait(2, remove if moment == "given" else lambda: False)
-    scene.during = remove if moment == "received" else lambda: None
-    scene.poller.poll_once()
-    assert (texts(request), scene.released) == ([], ["a", "b"])
+    scene.during = answer if moment == "received" else lambda: None
+    assert scene.ask(2, HOUR, answer if moment == "given" else lambda: False) == []
+    assert scene.released == ["a", "b"]
     told: list[WorkQueue] = []
     for wakes in (scene.wakes, there):
+        assert wakes
         wakes.exchange(told.append, scene.poller.poll_now, waits=True)
     assert told == [QUEUES["highest"]]
 
@@ -146,24 +167,33 @@ def test_messages_that_no_request_waits_for_are_released_and_other_processes_are
 def test_the_request_with_the_fewest_messages_gets_the_next_and_is_answered_with_fewer(scene: Scene) -> None:
     scene.offer("high", priority="high")
     scene.offer("low", priority="low")
-    requests = [scene.wait(2), scene.wait(2)]
-    scene.poller.poll_once()
-    assert [texts(request) for request in requests] == [["high"], ["low"]]
-    assert all(request.ready.is_set() for request in requests)
+    with scene.asked_together(2, 2) as asked:
+        assert [each.result(60) for each in asked] == [["high"], ["low"]]
+
+
+def test_when_the_request_that_polls_has_its_message_the_next_one_polls(scene: Scene) -> None:
+    scene.offer("high", priority="high")
+    scene.offer("low", priority="low")
+    with scene.asked_together(1, 0, 1) as asked:
+        assert [asked[number].result(20) for number in (0, 2)] == [["high"], ["low"]]
+        assert not asked[1].done()
+    assert asked[1].result() == []
 
 
 def test_an_empty_queue_is_polled_again_after_the_interval(scene: Scene) -> None:
-    request = scene.wait()
-    for polls in (1, 1, 2):
-        scene.poller.poll_once()
-        assert scene.polls == [*PRIORITIES] * polls
-        scene.clock.advance(SECOND / 2)
-    assert not request.ready.is_set()
+    assert scene.ask(timeout=2 * SECOND) == []
+    assert scene.times == [0, 0.9, 1.8]
+    assert scene.polls == [*PRIORITIES] * 3
+
+
+def test_the_next_request_asks_no_queue_that_was_empty_just_now(scene: Scene) -> None:
+    for worker_type in (WORKER_TYPE, WORKER_TYPE, *map(str, range(1000)), WORKER_TYPE):
+        scene.ask(worker_type=worker_type)
+        scene.clock.advance(-MS)
+    assert len(scene.polls) == 1002 * len(PRIORITIES), "the pool was forgotten for 1,000 others"
 
 
 def test_an_offer_during_the_poll_of_its_queue_is_polled_next(scene: Scene) -> None:
-    request = scene.wait()
-
     def offer() -> None:
         if scene.polls[-1] == "high":
             scene.during = lambda: None
@@ -171,45 +201,33 @@ def test_an_offer_during_the_poll_of_its_queue_is_polled_next(scene: Scene) -> N
             scene.poller.on_offer(QUEUES["high"])
 
     scene.during = offer
-    scene.poller.poll_once()
-    assert texts(request) == []
-    scene.poller.poll_once()
-    assert texts(request) == ["a task"]
+    assert scene.ask(timeout=HOUR) == ["a task"]
+    assert (scene.polls, scene.times) == ([*PRIORITIES, "high"], [0])
 
 
-def test_requests_that_come_while_the_poller_runs_share_it(scene: Scene) -> None:
-    with ThreadPoolExecutor(3) as threads:
-        idle, *asked = [threads.submit(scene.ask, count) for count in (0, 1, 1)]
-        scene.offer("a", "b")
-        scene.poller.on_offer(QUEUES["lowest"])
-        try:
-            assert sorted(text for call in asked for text in call.result(60)) == ["a", "b"]
-            assert not idle.done()
-        finally:
-            scene.stopping.set()
-    assert idle.result() == []
+def test_an_offer_while_no_request_waits_is_polled_by_the_next(scene: Scene) -> None:
+    assert scene.ask() == []
+    scene.offer("a task", priority="high")
+    scene.poller.on_offer(QUEUES["high"])
+    assert scene.ask() == ["a task"]
+
+
+def test_no_request_waits_longer_because_storage_is_slow(scene: Scene) -> None:
+    scene.during = lambda: scene.clock.advance(10 * SECOND)
+    assert scene.ask(timeout=20 * SECOND) == []
+    assert scene.polls == ["highest", "very-high"]
+
+
+def test_a_request_ends_soon_after_its_client_has_disconnected(scene: Scene) -> None:
+    assert scene.ask(0, HOUR, lambda: scene.clock.monotonic() - scene.begin > 6 * SECOND) == []
+    assert scene.clock.monotonic() - scene.begin == 10 * SECOND
 
 
 def test_nothing_is_polled_before_a_move_of_the_clock_has_ended(scene: Scene) -> None:
     scene.offer("a task")
-    with ThreadPoolExecutor(1) as threads:
-        with scene.gate.closed(lambda: None):
-            asked = threads.submit(scene.ask)
-            assert scene.gate.reached.wait(30)
-            scene.polls.append("the move has ended")
-        assert asked.result(60) == ["a task"]
-    assert scene.polls[0] == "the move has ended"
-
-
-def test_a_poller_that_cannot_start_is_started_by_the_next_request(scene: Scene) -> None:
-    scene.offer("a task")
-    usual = threading.stack_size(2**46)  # no machine has that much
-    try:
-        with pytest.raises(ServiceUnavailable, match="work cannot be polled now"):
-            scene.ask()
-    finally:
-        threading.stack_size(usual)
-    assert scene.ask() == ["a task"]
+    with scene.asked_together(1) as asked:
+        assert asked[0].result(60) == ["a task"]
+    assert scene.times == [0.001], "the time when the gate opened"
 
 
 def test_few_worker_types_are_polled_at_a_time_and_one_with_new_work_at_once() -> None:
@@ -223,53 +241,44 @@ def test_few_worker_types_are_polled_at_a_time_and_one_with_new_work_at_once() -
             assert go_on.wait(30)
             return []
 
-    def ask(worker_type: str) -> None:
-        request = WaitingRequest(1, lambda: False, 0 * SECOND, polls_once=True)
-        registry.wait(PROVISIONER, worker_type, request, HOUR)
+    def ask(worker_type: str, *, polls_once: bool = True) -> None:
+        request = WaitingRequest(1, lambda: False, 0 * SECOND, polls_once)
+        poller.wait((PROVISIONER, worker_type), request, HOUR)
 
     queues: Any = Queues()
-    registry = PollerRegistry(queues, FakeClock(NOW), SystemWaiter(), threading.Event(), Gate())
+    poller = WorkPoller(queues, FakeClock(NOW), SystemWaiter(), Gate())
     go_on.set()
-    ask("w7")
-    go_on.clear()
-    polled.clear()
-    with ThreadPoolExecutor(8) as threads:
-        for number in range(4):
+    with ThreadPoolExecutor(9) as threads:
+        threads.submit(ask, "waiting", polls_once=False)
+        assert wait_until(lambda: len(polled) == len(PRIORITIES))
+        go_on.clear()
+        for number in range(8):
             threads.submit(ask, f"w{number}")
-        assert wait_until(lambda: len(polled) == 4)
-        registry.on_offer(WorkQueue(PROVISIONER, "w7", "lowest"))
-        for number in range(4, 8):
-            threads.submit(ask, f"w{number}")
-        assert wait_until(lambda: registry.waiting() == 8)
-        assert wait_until(lambda: len(polled) == 5)
-        assert polled[4] == "w7"
+        assert wait_until(lambda: len(polled) == len(PRIORITIES) + 4)
+        poller.on_offer(WorkQueue(PROVISIONER, "waiting", "lowest"))
+        assert wait_until(lambda: len(polled) == len(PRIORITIES) + 5)
+        assert polled[-1] == "waiting"
         go_on.set()
-    assert Counter(polled) == {f"w{number}": len(PRIORITIES) for number in range(8)}
+        poller.end()
+    assert Counter(polled) == {f"w{number}": len(PRIORITIES) for number in range(8)} | {"waiting": 8}
 
 
-def test_an_empty_queue_is_polled_seldom_while_other_processes_tell_of_their_offers(scene: Scene) -> None:
-    wakes = scene.wakes = Wakes(scene.storage.offers, scene.clock, slugid)
-    scene.poller = scene.new_poller()
+def test_an_empty_queue_is_polled_seldom_while_other_processes_tell_of_their_offers() -> None:
+    scene = Scene(wakes=True)
+    wakes = scene.wakes
+    assert wakes
 
-    def polls_after(seconds: float) -> int:
-        scene.polls.clear()
-        scene.clock.advance(seconds * SECOND)
-        wakes.exchange(scene.poller.on_offer, scene.poller.poll_now, waits=True)
-        scene.poller.poll_once()
-        return len(scene.polls)
+    def exchange() -> None:
+        if scene.clock.monotonic() - scene.begin < 9 * SECOND:
+            wakes.exchange(scene.poller.offered, scene.poller.poll_now, waits=True)
 
-    scene.wait()
-    assert [polls_after(seconds) for seconds in (0, 1, 5, 1, 1)] == [7, 0, 0, 7, 0]
-    assert scene.poller.seconds_until_next_poll() == 5  # connections are checked
-    scene.clock.advance(11 * SECOND)
-    assert scene.poller.seconds_until_next_poll() == 0
-    assert polls_after(0) == 7
-    assert polls_after(1) == 0
+    scene.waiter.after = exchange
+    assert scene.ask(timeout=25 * SECOND) == []
+    assert scene.times[:6] == [0, 0.9, 7.9, 14.9, 19.9, 20.8]
 
 
 # processes on Azure tell each other what they offer: see the theory in services/claim_work/wakes.py
 
-NO_DELAY = timedelta(0)
 BEGAN = FakeClock(NOW).monotonic()
 
 

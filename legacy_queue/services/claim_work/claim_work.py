@@ -13,8 +13,7 @@ from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.task import Worker
 from legacy_queue.domain.worker_record import WorkerPath, worker_path
 from legacy_queue.ports import Clock
-from legacy_queue.services.claim_work.poller_registry import PollerRegistry
-from legacy_queue.services.claim_work.work_poller import QueueAndMessage, WaitingRequest
+from legacy_queue.services.claim_work.work_poller import QueueAndMessage, WaitingRequest, WorkPoller
 from legacy_queue.services.concurrency import Threads, map_concurrently
 from legacy_queue.services.tasks.claims import Claims
 from legacy_queue.services.workers.workers import Workers
@@ -23,7 +22,6 @@ log = structlog.get_logger()
 
 ClaimAnswer = Mapping[str, Any]  # the body that claimTask answers
 
-_FOR_ONE_POLL = timedelta(seconds=20)
 _RETRY_AFTER = timedelta(seconds=2)  # for a message that could not be claimed
 
 
@@ -32,7 +30,7 @@ class ClaimWork:
 
     def __init__(
         self,
-        pollers: PollerRegistry,
+        poller: WorkPoller,
         claims: Claims,
         workers: Workers,
         clock: Clock,
@@ -41,7 +39,7 @@ class ClaimWork:
         threads: Threads,
     ) -> None:
         """Once ``stopping`` is set, every waiting request gets an empty answer."""
-        self._pollers = pollers
+        self._poller = poller
         self._claims = claims
         self._workers = workers
         self._clock = clock
@@ -73,7 +71,7 @@ class ClaimWork:
             now = self._clock.monotonic()
             wanted = 0 if self._workers.quarantined_until(path) else count
             request = WaitingRequest(wanted, is_disconnected, now, polls_once=not wait)
-            claims = self._wait(request, now + (wait or _FOR_ONE_POLL), worker, path)
+            claims = self._wait(request, now + wait, worker, path)
             claimed += [(claim["status"]["taskId"], claim["runId"]) for claim in claims]
         return {"tasks": claims}
 
@@ -111,11 +109,11 @@ class ClaimWork:
         """The messages that the worker may claim now, none when it is to be answered. Raises
         ServiceUnavailable.
         """
-        timeout = end - self._clock.monotonic()
-        polled = self._pollers.wait(path.provisioner_id, path.worker_type, request, timeout)
+        pool_id = path.provisioner_id, path.worker_type
+        polled = self._poller.wait(pool_id, request, end - self._clock.monotonic())
         with ExitStack() as undo:
             for queue, message in polled:
-                undo.callback(self._pollers.release, queue, message)
+                undo.callback(self._poller.release, queue, message)
             if polled and not (request.is_disconnected() or self._workers.quarantined_until(path)):
                 undo.pop_all()
                 return polled
@@ -128,7 +126,7 @@ class ClaimWork:
                 return self._claims.claim_polled(queue, message, worker)
             except ServiceUnavailable as error:
                 log.info("work-not-claimed", message_id=message.lease.message_id, why=error.message)
-                self._pollers.release(queue, message, _RETRY_AFTER)
+                self._poller.release(queue, message, _RETRY_AFTER)
             except Exception:
                 log.exception("work-not-claimed", message_id=message.lease.message_id)  # it is visible again
             return None

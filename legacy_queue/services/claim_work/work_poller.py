@@ -1,13 +1,44 @@
-"""The poller of a pool: in this process, it polls for every request that waits for work.
+"""Polls for the requests of this process that wait for work.
 
-What it does often costs the same for any number of requests. It polls the queues, highest priority first,
-until each request has its messages. It does not poll an empty queue again for a while, unless this process
-has offered a run there, or is told that another has. It ends when no request waits.
+The rule
+--------
+Of the requests that wait for work of a pool, one polls for all: the leader. It asks the pool's queues in the
+order of their priority, except those that are known to be empty, until each request has its messages. Each
+message goes to the request that has the fewest. When the leader is answered, another request leads.
+
+A queue is known to be empty once it was asked and had no message. This ends
+
+- when this process offers a message there, or is told that another process has: the leader asks at once;
+- when other processes may have offered messages (``poll_now``): the leader asks at once, too;
+- 0.9 seconds after it was asked, or later if requests wait for many pools: somebody may not have told.
+
+The theory
+----------
+There are no threads but those of the requests. So a pool costs the same for any number of requests, a process
+that nobody asks for work does nothing, and the thread that has polled a task can claim it.
+
+A message that a poll has missed was offered after its queue was asked. So a queue counts as empty from before
+it is asked, and both an offer and a message take that back. No offer is lost while an answer is under way.
+
+Polls that find nothing must not slow other calls. Two bounds see to that: how many pools are polled at a
+time, and how many empty queues are asked in a second. An offer of this process goes around the first: behind
+the polls of many idle pools, a worker would get its task seconds late.
+
+What is ugly, and why it stays
+------------------------------
+- The flag of a request only says that its thread must look again. Its fields say why: it is answered, or it
+  is to lead, or there is an offer. A thread cannot wait for several flags.
+- A leader that is answered leaves the rest of its poll to the next one. Otherwise, its worker would wait for
+  the polls of the others. The queues that it has not asked are not known to be empty, so nothing is missed.
+- The answer of a leader can be late by one operation of the storage. A thread of its own for each pool would
+  prevent that, and would cost more than it gives.
+- With ``polls_once`` a request polls for itself alone: it is promised a poll of each queue, also of those
+  that are known to be empty, and the others must not wait for that.
 """
 
 import threading
-from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -15,7 +46,7 @@ from datetime import timedelta
 import structlog
 
 from legacy_queue.domain.errors import ServiceUnavailable
-from legacy_queue.domain.priority import WorkQueue
+from legacy_queue.domain.priority import WorkQueue, work_queues
 from legacy_queue.ports import Clock, LeaseLost, Waiter
 from legacy_queue.ports.queue import QueuedMessage
 from legacy_queue.services.claim_work.wakes import Wakes
@@ -26,277 +57,294 @@ log = structlog.get_logger()
 
 POLL_LEASE = timedelta(seconds=20)  # on a polled message: claiming takes less, retries to storage included
 POLL_INTERVAL = timedelta(seconds=0.9)  # claiming included, other processes' work is found within a second
-MAX_POLLS = 200  # in a second, of all pollers that find no work
-MAX_TOLD_POLLS = 1  # where other processes tell of their offers
-_CHECK_INTERVAL = timedelta(seconds=5)  # of connections: each is also checked before it gets a message
-_POLL_MARGIN = timedelta(seconds=0.1)  # queues that become due within it are polled together
+MAX_ASKED = 200  # empty queues in a second
+MAX_ASKED_IF_TOLD = 1  # where other processes tell of their offers
+_MARGIN = timedelta(seconds=0.1)  # queues that become due within it are asked together
+_CHECK_INTERVAL = timedelta(seconds=5)  # of a connection: it is also checked before it gets a message
 _MAX_MESSAGES = 32  # in a receive, by Azure
+_MAX_IDLE = 1000  # pools that nobody waits for, whose empty queues are remembered
+_ONE_POLL = timedelta(seconds=20)  # at most, for a request that does not wait
 _NO_DELAY = timedelta(0)
 
+PoolId = tuple[str, str]  # provisionerId and workerType
 QueueAndMessage = tuple[WorkQueue, QueuedMessage]
 
 
 @dataclass(eq=False)
 class WaitingRequest:
-    """A request that waits for up to ``count`` messages. With 0 it only waits.
-
-    ``is_disconnected`` is cheap, and any thread may call it. With ``polls_once`` the wait ends after one poll
-    of the queues. ``polled`` are the messages of the request. ``failure`` is why it cannot get any.
-    ``ready`` is set when it no longer waits.
-    """
+    """A request that waits for up to ``count`` messages. With 0 it only waits."""
 
     count: int
+    # cheap, and safe to call from any thread
     is_disconnected: Callable[[], bool]
     since: timedelta
+    # it does not wait: it gets what one poll of each queue finds
     polls_once: bool = False
     polled: list[QueueAndMessage] = field(default_factory=list)
+    # it no longer waits
+    is_answered: bool = False
+    # why it cannot get any message
     failure: ServiceUnavailable | None = None
-    ready: threading.Event = field(default_factory=threading.Event)
+    # its thread must look again
+    flag: threading.Event = field(default_factory=threading.Event)
 
     @property
     def capacity(self) -> int:
         return self.count - len(self.polled)
 
 
-@dataclass(frozen=True)
-class SharedPolling:
-    """What the pollers of a process share. They end once ``stopping`` is set, and pause while the gate is
-    closed. ``polls`` bounds how many poll at a time, but for those that this process has offered a run.
-    ``wakes`` is None where processes do not tell each other what they offer.
-    """
+@dataclass(eq=False)
+class _Pool:
+    id: PoolId
+    # highest priority first
+    queues: Sequence[WorkQueue]
+    # in the order of their coming
+    waiting: dict[WaitingRequest, None] = field(default_factory=dict)
+    # one of these; None while the next one is about to lead, or if none wants messages
+    leader: WaitingRequest | None = None
+    # the queues that are known to be empty, and when each was asked
+    empty: dict[WorkQueue, timedelta] = field(default_factory=dict)
+    # this process has offered a message since all queues were known to be empty
+    has_offer: bool = False
 
-    work_queues: WorkQueues
-    clock: Clock
-    waiter: Waiter
-    stopping: threading.Event
-    gate: Gate
-    polls: threading.BoundedSemaphore
-    wakes: Wakes | None = None
-    # the pollers that are not idle
-    running: set["WorkPoller"] = field(default_factory=set)
-
-    def interval(self, queues: int, since: timedelta) -> timedelta:
-        """For how long a queue that was empty then is not polled: longer where many pools are polled,
-        with so many queues each, and where this process is told what others offer.
-        """
-        polls = MAX_TOLD_POLLS if self.wakes and self.wakes.is_told(since) else MAX_POLLS
-        return max(POLL_INTERVAL, timedelta(seconds=queues * len(self.running) / polls))
-
-    def release(self, queue: WorkQueue, message: QueuedMessage, delay: timedelta) -> None:
-        """Make a polled message visible again after ``delay``, or at the end of its lease if that fails."""
-        with suppress(LeaseLost, ServiceUnavailable):
-            self.work_queues.hide(queue, message.lease, message.text, delay)
-            if self.wakes:
-                self.wakes.on_offer(queue, delay)
+    def let_leader_look(self) -> None:
+        """The queues that are known to be empty are others than before."""
+        if self.leader:
+            self.leader.flag.set()
 
 
 class WorkPoller:
-    """Polls ``queues``, and gives each message to one waiting request."""
+    """Gives each message that it receives to one waiting request."""
 
-    def __init__(self, queues: Sequence[WorkQueue], shared: SharedPolling) -> None:
+    def __init__(
+        self,
+        queues: WorkQueues,
+        clock: Clock,
+        waiter: Waiter,
+        gate: Gate,
+        max_polls: int = 4,
+        wakes: Wakes | None = None,
+    ) -> None:
+        """It pauses while the gate is closed. ``max_polls`` pools without an offer are polled at a time.
+        ``wakes`` is None where processes do not tell each other what they offer.
+        """
         self._queues = queues
-        self._shared = shared
-        self._clock = shared.clock
-        self._waiting: dict[WaitingRequest, None] = {}  # in the order of their coming
-        self._empty: dict[WorkQueue, timedelta] = {}  # when they were found empty
-        self._offers: Counter[WorkQueue] = Counter()
-        self._has_offer = False  # since the last poll
-        self._polls_once: list[WaitingRequest] = []  # that await their poll
-        self._served: list[WaitingRequest] = []  # that got messages in this poll
-        self._checked_connections = timedelta(0)
+        self._clock = clock
+        self._waiter = waiter
+        self._gate = gate
+        self._polls = threading.BoundedSemaphore(max_polls)
+        self._wakes = wakes
+        # those that requests wait for
+        self._pools: dict[PoolId, _Pool] = {}
+        # those that requests waited for last: the next one asks no queue that was empty just now
+        self._idle: dict[PoolId, _Pool] = {}
+        self._has_ended = False
+        # of pools and requests
         self._lock = threading.Lock()
-        self._wake = threading.Event()
 
-    @property
-    def is_idle(self) -> bool:
-        return self not in self._shared.running
-
-    @property
-    def waiting(self) -> int:
-        """How many requests wait."""
-        return len(self._waiting)
-
-    def wait(self, request: WaitingRequest, timeout: timedelta, *, starts: bool) -> Sequence[QueueAndMessage]:
+    def wait(self, pool_id: PoolId, request: WaitingRequest, timeout: timedelta) -> Sequence[QueueAndMessage]:
         """The messages of the request, as soon as it has any: the caller is responsible for them.
 
-        ``starts`` is what ``add`` returned. Raises ServiceUnavailable if it cannot get any.
+        None after the timeout, which one that ``polls_once`` does not have, and when the client has
+        disconnected. Raises ServiceUnavailable if it cannot get any.
         """
-        if starts:
+        request.is_answered = False
+        now = self._clock.monotonic()
+        if request.polls_once:
+            pool = _Pool(pool_id, work_queues(*pool_id), {request: None})
+            self._poll(pool, request, now + _ONE_POLL)
+        else:
+            pool = self._join(pool_id, request)
             try:
-                threading.Thread(target=self._run, daemon=True).start()
-            except RuntimeError:  # the system has no thread left: the next request tries again
-                self._shared.running.discard(self)
-                self._finish([*self._waiting], ServiceUnavailable("work cannot be polled now, try again"))
-        self._shared.waiter.wait(request.ready, max(0.0, timeout.total_seconds()))
-        # from here on ``_distribute`` gives it no message: what it took out below would be hidden from all
-        # workers until the end of the lease, if another came after it
-        self.remove(request)
+                self._wait(pool, request, now + timeout)
+            finally:
+                # from here on ``_distribute`` gives it no message: what it took out below would be hidden
+                # from all workers until the end of the lease, if another came after it
+                with self._lock:
+                    self._leave(pool, request)
         polled = request.polled
         request.polled = []
         if request.failure and not polled:
             raise request.failure
         return polled
 
-    def add(self, request: WaitingRequest) -> bool:
-        """The request waits from now on. Returns whether the caller must start the poller."""
-        request.ready.clear()
-        with self._lock:
-            self._waiting[request] = None
-            if request.polls_once:
-                self._polls_once.append(request)
-            # under the lock, as the end of ``_run`` is: a poller that has just found no request waiting ends,
-            # and one that is seen as running polls for this request, too
-            starts = self.is_idle
-            self._shared.running.add(self)
-        self._wake.set()
-        return starts
+    def on_offer(self, queue: WorkQueue, delay: timedelta = _NO_DELAY) -> None:
+        """Poll the queue once its new message is visible, in any process, if a request waits for it."""
+        if self._wakes:
+            self._wakes.on_offer(queue, delay)
+        if delay <= _NO_DELAY:
+            self.offered(queue)
 
-    def remove(self, request: WaitingRequest) -> None:
-        """The request gets no more messages."""
+    def offered(self, queue: WorkQueue) -> None:
+        """The queue has a visible message: poll it at once if a request of this process waits for it."""
+        pool_id = queue.provisioner_id, queue.worker_type
         with self._lock:
-            self._waiting.pop(request, None)
-            if not self._waiting:
-                self._wake.set()
-
-    def on_offer(self, queue: WorkQueue) -> None:
-        """The queue has a visible message: poll it at once."""
-        with self._lock:
-            self._offers[queue] += 1
-            self._empty.pop(queue, None)
-            self._has_offer = True
-        self._wake.set()
+            pool = self._pools.get(pool_id) or self._idle.get(pool_id)
+            if pool:
+                pool.empty.pop(queue, None)
+                pool.has_offer = True
+                pool.let_leader_look()
 
     def poll_now(self) -> None:
-        """Poll all queues next, also those that were empty just now: others may have work."""
+        """Poll all queues for all waiting requests: there may be work that this process did not offer."""
         with self._lock:
-            self._offers.update(self._queues)
-            self._empty.clear()
-        self._wake.set()
+            self._idle.clear()
+            for pool in self._pools.values():
+                pool.empty.clear()
+                pool.let_leader_look()
+
+    def release(self, queue: WorkQueue, message: QueuedMessage, delay: timedelta = _NO_DELAY) -> None:
+        """Make a polled message visible again after ``delay``, or at the end of its lease if that fails."""
+        with suppress(LeaseLost, ServiceUnavailable):
+            self._queues.hide(queue, message.lease, message.text, delay)
+            if self._wakes:
+                self._wakes.on_offer(queue, delay)
+        if delay <= _NO_DELAY:
+            self.offered(queue)
 
     def end(self) -> None:
-        """Answer the requests that wait now: the process stops."""
-        self._finish([*self._waiting])
-        self._wake.set()
-
-    def poll_once(self) -> None:
-        """Poll for the requests that wait now. Raises ServiceUnavailable."""
+        """Answer all requests that wait now or later: the process stops."""
         with self._lock:
-            self._has_offer = False
-            polled_once = self._polls_once
-            self._polls_once = []
-            # such a request is promised a poll of each queue, also of those that were empty just now
-            if polled_once:
-                self._empty.clear()
-        if self._left(self._checked_connections, _CHECK_INTERVAL) <= _POLL_MARGIN:
-            self._checked_connections = self._clock.monotonic()
-            self._finish([request for request in [*self._waiting] if request.is_disconnected()])
-        try:
-            for queue in self._queues:
-                self._poll(queue)
-        finally:
-            served = self._served
-            self._served = []
-            self._finish([request for request in served if request.polled])
-        self._finish(polled_once)
+            self._has_ended = True
+        for pool in [*self._pools.values()]:
+            self._answer(pool, [*pool.waiting])
 
-    def seconds_until_next_poll(self) -> float:
-        """Until a queue is to be polled, or connections are to be checked."""
+    @property
+    def pools(self) -> int:
+        """For how many pools requests wait now."""
+        return len(self._pools)
+
+    def waiting(self) -> int:
+        """How many requests wait now."""
+        return sum(len(pool.waiting) for pool in [*self._pools.values()])
+
+    def _join(self, pool_id: PoolId, request: WaitingRequest) -> _Pool:
         with self._lock:
-            if not any(request.capacity for request in self._waiting):
-                return POLL_INTERVAL.total_seconds()
-            untils = [self._until_due(queue) for queue in self._queues]
-        return min(_CHECK_INTERVAL, *untils).total_seconds()
+            pool = self._pools.get(pool_id) or self._idle.pop(pool_id, None)
+            pool = pool or _Pool(pool_id, work_queues(*pool_id))
+            self._pools[pool_id] = pool
+            pool.waiting[request] = None
+            request.is_answered = self._has_ended
+        return pool
 
-    def _run(self) -> None:
-        while True:
-            self._wake.clear()
-            if self._shared.stopping.is_set():
-                self._finish([*self._waiting])
-            # an offer of this process is polled without a turn: behind the polls of many idle pools, a
-            # worker would get its task seconds late
-            bound = nullcontext() if self._has_offer else self._shared.polls
-            pause = 0.0
-            try:
-                with bound, self._shared.gate.pass_through():
-                    self.poll_once()
-                pause = self.seconds_until_next_poll()
-            except ServiceUnavailable as error:
-                self._finish([*self._waiting], error)
-            except Exception:
-                log.exception("poller-failed")
-                self._finish([*self._waiting], ServiceUnavailable("work cannot be polled now, try again"))
-            with self._lock:
-                # a request that comes now finds the poller either running or ended, never in between
-                if not self._waiting:
-                    self._shared.running.discard(self)
-                    return
-            # ``_wake`` was cleared before the poll: what has set it since may have come too late for that
-            self._shared.waiter.wait(self._wake, pause)
+    def _leave(self, pool: _Pool, request: WaitingRequest) -> None:
+        """The request no longer waits. If it was the leader, another one is. Safe to repeat."""
+        pool.waiting.pop(request, None)
+        if pool.leader is request:
+            pool.leader = None
+        if not pool.leader and (next_one := next((each for each in pool.waiting if each.count), None)):
+            next_one.flag.set()
+        if not pool.waiting and self._pools.get(pool.id) is pool:
+            del self._pools[pool.id]
+            self._idle[pool.id] = pool
+            if len(self._idle) > _MAX_IDLE:
+                del self._idle[next(iter(self._idle))]
 
-    def _by_need(self) -> list[WaitingRequest]:
-        """The waiting requests: the fewest messages first, then the longest wait."""
-        with self._lock:
-            return sorted(self._waiting, key=lambda request: (len(request.polled), request.since))
-
-    def _capacity(self) -> int:
-        """How many messages the requests wait for."""
-        with self._lock:
-            return sum(request.capacity for request in self._waiting)
-
-    def _finish(self, requests: Sequence[WaitingRequest], failure: ServiceUnavailable | None = None) -> None:
+    def _answer(
+        self, pool: _Pool, requests: Iterable[WaitingRequest], failure: ServiceUnavailable | None = None
+    ) -> None:
         with self._lock:
             for request in requests:
-                self._waiting.pop(request, None)
+                self._leave(pool, request)
                 request.failure = failure
-                request.ready.set()
+                request.is_answered = True
+                request.flag.set()
 
-    def _poll(self, queue: WorkQueue) -> None:
-        """Poll until no request wants a message, or the queue had fewer messages than were requested."""
-        is_full = True
-        while is_full and self._until_due(queue) <= _POLL_MARGIN and (capacity := self._capacity()):
-            # a run that is offered during the receive may be missing in its answer: then the queue does not
-            # count as empty, and it was empty when it was asked, not when the answer came
-            asked = self._clock.monotonic()
-            offers = self._offers[queue]
-            messages = self._shared.work_queues.receive(queue, min(capacity, _MAX_MESSAGES), POLL_LEASE)
+    def _wait(self, pool: _Pool, request: WaitingRequest, end: timedelta) -> None:
+        """Return when the request is answered, or its time is up, or its client has disconnected."""
+        while True:
+            request.flag.clear()  # first: it is set after what it stands for
+            left = end - self._clock.monotonic()
+            if request.is_answered or left <= _NO_DELAY:
+                return
+            pause = self._until_poll(pool, request)
+            if pause <= _NO_DELAY:
+                self._poll(pool, request, end)
+                continue
+            is_flagged = self._waiter.wait(request.flag, min(pause, left).total_seconds())
+            if not is_flagged and (left <= pause or request.is_disconnected()):
+                return
+
+    def _until_poll(self, pool: _Pool, request: WaitingRequest) -> timedelta:
+        """When the request must poll, if it leads; at the latest when it must check its connection."""
+        with self._lock:
+            if request.count and not pool.leader:
+                pool.leader = request
+            if pool.leader is not request:
+                return _CHECK_INTERVAL
+            return min(_CHECK_INTERVAL, self._until_due(pool))
+
+    def _until_due(self, pool: _Pool) -> timedelta:
+        """When a queue of the pool must be asked. What is known for too long is forgotten."""
+        now = self._clock.monotonic()
+        since = min(pool.empty.values(), default=now)
+        asked = MAX_ASKED_IF_TOLD if self._wakes and self._wakes.is_told(since) else MAX_ASKED
+        # with more pools, each is polled less often
+        interval = max(POLL_INTERVAL, timedelta(seconds=len(pool.queues) * len(self._pools) / asked))
+        pool.empty = {queue: at for queue, at in pool.empty.items() if at + interval > now + _MARGIN}
+        if len(pool.empty) < len(pool.queues):
+            return _NO_DELAY
+        pool.has_offer = False
+        return since + interval - now
+
+    def _poll(self, pool: _Pool, leader: WaitingRequest, end: timedelta) -> None:
+        """Poll until the leader is answered, or its time is up, or all queues were asked."""
+        bound = nullcontext() if pool.has_offer else self._polls
+        failure = None
+        try:
+            with bound, self._gate.pass_through():
+                for queue in pool.queues:
+                    self._receive(pool, queue)
+                    if leader.is_answered or self._clock.monotonic() >= end:
+                        return
+        except ServiceUnavailable as error:
+            failure = error
+        except Exception:
+            log.exception("poller-failed")
+            failure = ServiceUnavailable("work cannot be polled now, try again")
+        if failure:
             with self._lock:
-                if not messages and self._offers[queue] == offers:
-                    self._empty[queue] = asked
-            self._distribute(queue, messages)
-            # fewer than requested: the queue had no more, and the next one may
-            is_full = len(messages) == min(capacity, _MAX_MESSAGES)
+                pool.empty.clear()
+        self._answer(pool, [each for each in [*pool.waiting] if each.polled or failure], failure)
 
-    def _distribute(self, queue: WorkQueue, messages: Sequence[QueuedMessage]) -> None:
+    def _receive(self, pool: _Pool, queue: WorkQueue) -> None:
+        """Ask until no request wants a message, or the queue had fewer messages than were requested."""
+        while True:
+            with self._lock:
+                if queue in pool.empty:
+                    return
+                count = min(_MAX_MESSAGES, sum(request.capacity for request in pool.waiting))
+                if not count:
+                    return
+                pool.empty[queue] = self._clock.monotonic()
+            messages = self._queues.receive(queue, count, POLL_LEASE)
+            if messages:
+                with self._lock:
+                    pool.empty.pop(queue, None)
+                self._distribute(pool, queue, messages)
+            # fewer than requested: the queue had no more, and the next one may
+            if len(messages) < count:
+                return
+
+    def _distribute(self, pool: _Pool, queue: WorkQueue, messages: Sequence[QueuedMessage]) -> None:
         """Give each request a message in turn, unless its client has disconnected."""
-        if not messages:
-            return
         left = deque(messages)
-        requests = deque(request for request in self._by_need() if request.capacity)
+        with self._lock:
+            requests = deque(sorted(pool.waiting, key=lambda each: (len(each.polled), each.since)))
         while left and requests:
             request = requests.popleft()
             if request.is_disconnected():
-                self._finish([request])
+                self._answer(pool, [request])
                 continue
             with self._lock:
-                # it has just timed out: ``wait`` has taken its messages already
-                if request not in self._waiting:
+                # it wants none, or its time was just up: ``wait`` has taken its messages already
+                if not request.capacity or request not in pool.waiting:
                     continue
                 request.polled.append((queue, left.popleft()))
-                self._served.append(request)
             # behind the others: ten workers get one task each before one gets ten
             if request.capacity:
                 requests.append(request)
             else:
-                self._finish([request])
+                self._answer(pool, [request])
         for message in left:
-            self._shared.release(queue, message, _NO_DELAY)
-            self.on_offer(queue)
-
-    def _until_due(self, queue: WorkQueue) -> timedelta:
-        """How long the queue is not polled, since it was found empty."""
-        empty = self._empty.get(queue)
-        return self._left(empty, self._shared.interval(len(self._queues), empty)) if empty else _NO_DELAY
-
-    def _left(self, since: timedelta, interval: timedelta) -> timedelta:
-        """What is left of the interval since then."""
-        return max(_NO_DELAY, since + interval - self._clock.monotonic())
+            self.release(queue, message)
