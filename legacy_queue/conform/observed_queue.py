@@ -28,7 +28,7 @@ POOL = f"{PROVISIONER_ID}/{WORKER_TYPE}"
 PAGE = 1000  # entries of the journal
 _GRACE = 30.0  # seconds to end after a SIGTERM
 _WAIT = 30.0  # seconds for what a worker should do, beside those of claims
-_LOOK = 0.2  # seconds between looks into the journal
+_READ_INTERVAL = 0.2  # seconds, of the journal
 _LAST_LINES = 15
 _TRACEBACK = "Traceback (most recent call last):"
 _FRAME = re.compile('  File "([^"]+)", line ')
@@ -218,7 +218,7 @@ class ObservedQueue(LegacyQueue):
             longest = claims * self.claim_period.total_seconds() + _WAIT * log.pace
             if log.is_silent or time.monotonic() - begun > longest:
                 return False
-            time.sleep(_LOOK)
+            time.sleep(_READ_INTERVAL)
         return True
 
     def until_claimed(self, task_id: str) -> bool:

@@ -45,7 +45,7 @@ LEGEND = (
 )
 _OPEN = ("pending", "running", "visible", "hidden", "held")
 _CROSS = ("M-3-3 3 3M-3 3 3-3", f'stroke="{RED}"')
-_LOOKS = {  # a shape, "" for a line or an area, and its attributes
+_STYLES = {  # a shape, "" for a line or an area, and its attributes
     "change": ("M-4 0H4", 'stroke="currentColor"'),
     "answered": ("M-2 0A2 2 0 1 0 2 0 2 2 0 1 0-2 0Z", 'stroke="currentColor"'),
     "refused": _CROSS,
@@ -75,7 +75,7 @@ class _Part(NamedTuple):
 
     x: float
     moment: int
-    look: str
+    style: str
     title: str
     until: str = ""
     shrinks: bool = False
@@ -176,12 +176,12 @@ class _Picture:
         of_message = [part for part in parts if part.x == _MESSAGE]
         for last in of_message[-1:] if shown else ():
             has_ended = bool(last.until) and last.until <= self._now
-            if ("visible" if has_ended else last.look) != shown[0]:
+            if ("visible" if has_ended else last.style) != shown[0]:
                 title = f"what its message has become was not seen; now it is {shown[0]}"
-                parts[parts.index(last)] = last._replace(look="unknown", title=title, until="")
+                parts[parts.index(last)] = last._replace(style="unknown", title=title, until="")
         for before, part, after in zip([None, *parts], parts, [*parts[1:], None], strict=False):
-            is_open = before and before.x == part.x and before.look in _OPEN
-            if part.look != "gap" or is_open or (after and after.x == part.x):
+            is_open = before and before.x == part.x and before.style in _OPEN
+            if part.style != "gap" or is_open or (after and after.x == part.x):
                 yield part
 
     def _begun(self) -> Iterator[_Part]:
@@ -224,8 +224,8 @@ class _Picture:
                 drawn = _path("visible", _MESSAGE, until, f"M0 0V{end - until:.1f}")
                 again = self._link(part.moment, f"message visible from {part.until} on", drawn, _OF_LANE)
         bottom = min(until, end)
-        path = self._bar(part, bottom) if part.look == "running" else f"M0 0V{bottom - top:.1f}"
-        return self._link(part.moment, part.title, _path(part.look, part.x, top, path), _OF_LANE) + again
+        path = self._bar(part, bottom) if part.style == "running" else f"M0 0V{bottom - top:.1f}"
+        return self._link(part.moment, part.title, _path(part.style, part.x, top, path), _OF_LANE) + again
 
     def _bar(self, part: _Part, bottom: float) -> str:
         """The time that is left of a claim is its width."""
@@ -286,6 +286,6 @@ def _words(x: float, y: float, words: str, size: int = 12) -> str:
     return f'<text x="{x:g}" y="{y:.1f}" fill="currentColor" font-size="{size}">{_text(words)}</text>'
 
 
-def _path(look: str, x: float, y: float, path: str = "") -> str:
-    shape, attributes = _LOOKS[look]
+def _path(style: str, x: float, y: float, path: str = "") -> str:
+    shape, attributes = _STYLES[style]
     return f'<path d="{shape or path}" transform="translate({x:g} {y:.1f})" {attributes}/>'

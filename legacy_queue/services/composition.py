@@ -161,7 +161,7 @@ class Services:
             acts.append(PeriodicAct(self.offer_watch.check, self.offer_watch.interval))
         loops = [*[self.resolver.run] * RESOLVERS, self.periodic_jobs.run]
         ending = Ending(
-            wakes=(self.resolver.wake, self.poller.end, self.event_buffer.wake),
+            end_waits=(self.resolver.wake, self.poller.end, self.event_buffer.end_waits),
             last=(
                 self.calls.note_counted,
                 self.calls.flush,

@@ -15,7 +15,7 @@ class Gate:
 
     @contextmanager
     def pass_through(self) -> Iterator[None]:
-        """Wait until the gate is open. A wait inside must end when ``closed`` calls its ``wake``."""
+        """Wait until the gate is open. A wait inside must end when ``closed`` calls its ``end_waits``."""
         with self._changed:
             self._changed.wait_for(lambda: not self._is_closed)
             self._inside += 1
@@ -27,13 +27,13 @@ class Gate:
                 self._changed.notify_all()
 
     @contextmanager
-    def closed(self, wake: Callable[[], None]) -> Iterator[None]:
-        """No thread is inside, and none enters. ``wake`` ends the waits inside. A second caller waits."""
+    def closed(self, end_waits: Callable[[], None]) -> Iterator[None]:
+        """No thread is inside, and none enters. ``end_waits`` ends waits inside. A second caller waits."""
         with self._changed:
             self._changed.wait_for(lambda: not self._is_closed)
             self._is_closed = True
         try:
-            wake()
+            end_waits()
             with self._changed:
                 self._changed.wait_for(lambda: not self._inside)
             yield

@@ -156,7 +156,7 @@ class Database:
                 except sqlite3.Error as error:
                     code = error_code(error)
                     if code == sqlite3.SQLITE_FULL and self._upkeep:
-                        self._upkeep.wake()
+                        self._upkeep.free_space()
                     if code != sqlite3.SQLITE_BUSY or time.perf_counter() > begun + _BUSY_TIMEOUT:
                         log.error("storage-failed", error=error_name(error))
                         raise ServiceUnavailable(

@@ -68,7 +68,7 @@ _IS_AHEAD = "the clock was set back, or moved before: what waits for a time wait
 
 
 class Upkeep:
-    """Works for the file every second and when it is woken. Several processes may do so at once."""
+    """Works for the file every second, and when there is a reason. Several processes may do so at once."""
 
     def __init__(
         self,
@@ -94,12 +94,12 @@ class Upkeep:
         for (milliseconds,) in before.fetchall():  # of an earlier start
             self._last_time = max(self._last_time, from_epoch(milliseconds))
         self._is_stopped = False
-        self._wake = threading.Event()
+        self._has_reason = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
     def before_change(self) -> None:
-        """Wake it for a long WAL, which its checkpoint then bounds: the last part of one holds up writers.
+        """Have a checkpoint made if the WAL is long: with its length grows how long writers wait for it.
 
         Raises ServiceUnavailable if the file was removed, or was of a newer version, at the last check, which
         comes every second, and while the disk does not take what was written.
@@ -113,16 +113,16 @@ class Upkeep:
         # SQLite's own checkpoint, after so many pages, is off: it would run in the loop
         self._changes += 1
         if not self._changes % _CHECKED_AFTER and _length(self._file.wal) > self._due_at:
-            self._wake.set()
+            self._has_reason.set()
 
-    def wake(self) -> None:
-        """A disk is full: a checkpoint may free space."""
-        self._wake.set()
+    def free_space(self) -> None:
+        """A disk is full: make a checkpoint, which may free space."""
+        self._has_reason.set()
 
     def stop(self) -> None:
         """Return once it works no more."""
         self._is_stopped = True
-        self._wake.set()
+        self._has_reason.set()
         self._thread.join()
 
     def _run(self) -> None:
@@ -137,8 +137,8 @@ class Upkeep:
                 has_more = error_code(error) == sqlite3.SQLITE_BUSY
                 if error_code(error) not in _PASSING:
                     log.error("storage-upkeep-failed", error=error_name(error))
-            self._waiter.wait(self._wake, _PAUSE if has_more else _INTERVAL)
-            self._wake.clear()
+            self._waiter.wait(self._has_reason, _PAUSE if has_more else _INTERVAL)
+            self._has_reason.clear()
         if self._watch.is_unchanged():
             # A process that was killed may have left the mark in file and WAL. The last close removes the
             # WAL, and a start would miss it.

@@ -1,4 +1,4 @@
-"""What needs a look first: sentences, each with the page that shows it."""
+"""What needs attention first: sentences, each with the page that shows it."""
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
@@ -14,7 +14,7 @@ _OLD = timedelta(minutes=5)
 _MAX_POOLS = 3  # of a kind
 _MAX_COMPARED = 50  # pools, with the names that workers ask for
 
-Look = tuple[str, str]  # a sentence, and its page or ""
+Hint = tuple[str, str]  # a sentence, and its page or ""
 
 
 def attention(
@@ -25,7 +25,7 @@ def attention(
     storage_warning: str,
     *,
     sees_polls: bool,
-) -> Iterator[Look]:
+) -> Iterator[Hint]:
     """The sentences, the worst first. A misspelled pool has few tasks."""
     if storage_warning:
         yield storage_warning, ""
@@ -34,25 +34,25 @@ def attention(
     waiting = [(now - pool.oldest, pool) for pool in pools if pool.oldest]
     asked = tuple(pool.task_queue_id for pool in pools if pool.callers)
     never = sorted([pool for waits, pool in waiting if not pool.callers and waits > _SOON], key=_pending)
-    looks = [(never_polled(pool.task_queue_id, asked), _page(pool)) for pool in never[:_MAX_COMPARED]]
-    looks.sort(key=lambda look: "Workers ask" not in look[0])
-    yield from _first(looks, len(never), "have pending tasks, and no worker has asked for them", "asked")
+    hints = [(never_polled(pool.task_queue_id, asked), _page(pool)) for pool in never[:_MAX_COMPARED]]
+    hints.sort(key=lambda hint: "Workers ask" not in hint[0])
+    yield from _first(hints, len(never), "have pending tasks, and no worker has asked for them", "asked")
     since = [
         (now - pool.callers[0].last_call, pool) for _, pool in waiting if pool.callers and not pool.running
     ]
-    looks = [
+    hints = [
         (f"No worker has asked for {pool.task_queue_id} for {_words(ago)}.", _page(pool))
         for ago, pool in since
         if sees_polls and ago > _LATELY
     ]
     yield from _first(
-        looks, len(looks), "have pending tasks, and no worker has asked for half an hour", "asked"
+        hints, len(hints), "have pending tasks, and no worker has asked for half an hour", "asked"
     )
     old = sorted([(waits, pool.task_queue_id, _page(pool)) for waits, pool in waiting if pool.callers])[::-1]
-    looks = [
+    hints = [
         (f"A task of {name} is pending for {_words(waits)}.", at) for waits, name, at in old if waits > _OLD
     ]
-    yield from _first(looks, len(looks), "have tasks that are pending for more than five minutes", "oldest")
+    yield from _first(hints, len(hints), "have tasks that are pending for more than five minutes", "oldest")
     quarantined = sum(bool(each.quarantined_until(now)) for pool in pools for each in pool.callers)
     if quarantined:
         yield f"Quarantined workers: {quarantined}.", "/ui/workers?quarantined=true"
@@ -61,8 +61,8 @@ def attention(
         yield f"Refused or failed claims: {refused}.", "/ui/requests?endpoint=claimTask&failed=true"
 
 
-def _first(looks: Sequence[Look], count: int, what: str, order: str) -> Iterator[Look]:
-    yield from looks[:_MAX_POOLS]
+def _first(hints: Sequence[Hint], count: int, what: str, order: str) -> Iterator[Hint]:
+    yield from hints[:_MAX_POOLS]
     if count > _MAX_POOLS:
         yield f"{count - _MAX_POOLS} more pools {what}.", f"/?sort={order}"
 

@@ -26,8 +26,8 @@ the polls of many idle pools, a worker would get its task seconds late.
 
 What is ugly, and why it stays
 ------------------------------
-- The flag of a request only says that its thread must look again. Its fields say why: it is answered, or it
-  is to lead, or there is an offer. A thread cannot wait for several flags.
+- The flag of a request only says that its thread has something to do. The fields say what: it is answered,
+  or it is to lead, or a queue is to be asked. A thread cannot wait for several flags.
 - A leader that is answered leaves the rest of its poll to the next one. Otherwise, its worker would wait for
   the polls of the others. The queues that it has not asked are not known to be empty, so nothing is missed.
 - The answer of a leader can be late by one operation of the storage. A thread of its own for each pool would
@@ -85,7 +85,7 @@ class WaitingRequest:
     is_answered: bool = False
     # why it cannot get any message
     failure: ServiceUnavailable | None = None
-    # its thread must look again
+    # its thread has something to do
     flag: threading.Event = field(default_factory=threading.Event)
 
     @property
@@ -107,7 +107,7 @@ class _Pool:
     # this process has offered a message since all queues were known to be empty
     has_offer: bool = False
 
-    def let_leader_look(self) -> None:
+    def flag_leader(self) -> None:
         """The queues that are known to be empty are others than before."""
         if self.leader:
             self.leader.flag.set()
@@ -183,7 +183,7 @@ class WorkPoller:
             if pool:
                 pool.empty.pop(queue, None)
                 pool.has_offer = True
-                pool.let_leader_look()
+                pool.flag_leader()
 
     def poll_now(self) -> None:
         """Poll all queues for all waiting requests: there may be work that this process did not offer."""
@@ -191,7 +191,7 @@ class WorkPoller:
             self._idle.clear()
             for pool in self._pools.values():
                 pool.empty.clear()
-                pool.let_leader_look()
+                pool.flag_leader()
 
     def release(self, queue: WorkQueue, message: QueuedMessage, delay: timedelta = _NO_DELAY) -> None:
         """Make a polled message visible again after ``delay``, or at the end of its lease if that fails."""

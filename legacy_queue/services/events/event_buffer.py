@@ -77,7 +77,7 @@ class EventBuffer:
                 self._size += len(payload)
                 while len(self._events) > MAX_EVENTS or self._size > MAX_EVENTS_SIZE:
                     self._size -= len(self._events.popleft().payload)
-        self.wake()
+        self.end_waits()
 
     @property
     def last(self) -> int:
@@ -105,14 +105,14 @@ class EventBuffer:
             return BufferPage([*page], end, wanted < dropped)
 
     def news(self) -> threading.Event:
-        """Is set with the next events, and by ``wake``. Take it before you read, and no event is missed."""
+        """Is set with the next events, and by ``end_waits``. Take it before you read: no event is missed."""
         with self._lock:
             if self._news is None:
                 self._news = threading.Event()
             return self._news
 
-    def wake(self) -> None:
-        """Wake everybody who waits for news."""
+    def end_waits(self) -> None:
+        """Let everybody who waits for news go on."""
         with self._lock:
             news, self._news = self._news, None
         if news:

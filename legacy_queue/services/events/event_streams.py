@@ -36,7 +36,7 @@ class EventFilter(NamedTuple):
 
 
 class EventStreams:
-    """Opens streams of the buffer's events. They end once ``stopping`` is set and the buffer wakes them."""
+    """Opens streams of the buffer's events. They end once ``stopping`` is set and ``end_waits`` is called."""
 
     def __init__(
         self,

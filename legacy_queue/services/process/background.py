@@ -38,7 +38,7 @@ class Ending:
     """What a process does when it ends."""
 
     # each ends waits of requests or threads, once ``stopping`` is set
-    wakes: Sequence[Act]
+    end_waits: Sequence[Act]
     # done in this order after the threads have ended, unless the process is abandoned
     last: Sequence[Act]
 
@@ -79,8 +79,8 @@ class Background:
     def begin_stop(self) -> None:
         """Begin no new work, and answer waiting requests. Returns at once. Safe to repeat."""
         self._stopping.set()
-        for wake in self._ending.wakes:
-            wake()
+        for end_waits in self._ending.end_waits:
+            end_waits()
 
     @property
     def is_running(self) -> bool:

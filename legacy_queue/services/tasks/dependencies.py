@@ -47,11 +47,11 @@ class Dependencies:
     def states(self, task_ids: Sequence[str]) -> Mapping[str, str]:
         """The state of each task, "" where there is none."""
 
-        def look(task_id: str) -> tuple[str, str]:
+        def state_of(task_id: str) -> tuple[str, str]:
             stored = self._tasks.load(task_id)
             return task_id, stored.task.state if stored else ""
 
-        return dict(map_concurrently(look, task_ids, self._threads))
+        return dict(map_concurrently(state_of, task_ids, self._threads))
 
     def register(self, task: Task) -> None:
         """Record the task as a dependent of its dependencies. Safe to repeat."""
@@ -97,7 +97,7 @@ class Dependencies:
         Of thousands of tasks, few are in memory at a time.
         """
 
-        def look(required_id: str) -> tuple[str, bool, str]:
+        def check(required_id: str) -> tuple[str, bool, str]:
             stored = self._tasks.load(required_id)
             if stored is None:
                 return required_id, False, f"{required_id} does not exist"
@@ -107,6 +107,6 @@ class Dependencies:
                 wrong = f"{required_id} expires at {format_time(expires)}"
             return required_id, stored.task.satisfies(definition.requires), wrong
 
-        found = map_concurrently(look, required_ids, self._threads)
+        found = map_concurrently(check, required_ids, self._threads)
         satisfied = [required_id for required_id, is_satisfied, _ in found if is_satisfied]
         return satisfied, [wrong for *_, wrong in found if wrong]
