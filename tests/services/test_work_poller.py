@@ -68,6 +68,7 @@ class Scene:
         self.counts: list[int] = []
         self.times: list[float] = []
         self.released: list[str] = []
+        self.disconnected: set[int] = set()  # the numbers of requests of ``asked_together``, from 1
         self.during: Callable[[], object] = lambda: None
         self.wakes = Wakes(self.storage.offers, self.clock, slugid) if wakes else None
         self.waiter = PassingWaiter(self.clock)
@@ -116,7 +117,8 @@ class Scene:
         with ThreadPoolExecutor(len(counts)) as threads:
             with self.gate.closed(lambda: None):
                 for number, count in enumerate(counts, 1):
-                    asked.append(threads.submit(self.ask, count, HOUR))
+                    is_disconnected = partial(self.disconnected.issuperset, {number})
+                    asked.append(threads.submit(self.ask, count, HOUR, is_disconnected))
                     assert wait_until(partial(self.has_waiting, number))
                     self.clock.advance(MS)
             try:
@@ -218,9 +220,20 @@ def test_no_request_waits_longer_because_storage_is_slow(scene: Scene) -> None:
     assert scene.polls == ["highest", "very-high"]
 
 
-def test_a_request_ends_soon_after_its_client_has_disconnected(scene: Scene) -> None:
-    assert scene.ask(0, HOUR, lambda: scene.clock.monotonic() - scene.begin > 6 * SECOND) == []
-    assert scene.clock.monotonic() - scene.begin == 10 * SECOND
+@pytest.mark.parametrize("count", [0, 1])
+def test_a_request_ends_soon_after_its_client_has_disconnected(scene: Scene, count: int) -> None:
+    assert scene.ask(count, HOUR, lambda: scene.clock.monotonic() - scene.begin > 6 * SECOND) == []
+    assert scene.clock.monotonic() - scene.begin <= 10 * SECOND
+
+
+def test_the_request_that_polls_ends_those_whose_clients_have_disconnected(scene: Scene) -> None:
+    with scene.asked_together(1, 1) as asked:
+        assert wait_until(lambda: len(scene.polls) == len(PRIORITIES))
+        scene.disconnected.add(2)
+        scene.clock.advance(5 * SECOND)
+        scene.poller.poll_now()
+        assert asked[1].result(20) == []
+        assert not asked[0].done()
 
 
 def test_nothing_is_polled_before_a_move_of_the_clock_has_ended(scene: Scene) -> None:

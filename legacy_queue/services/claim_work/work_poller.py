@@ -39,7 +39,7 @@ What is ugly, and why it stays
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -65,6 +65,7 @@ _MAX_MESSAGES = 32  # in a receive, by Azure
 _MAX_IDLE = 1000  # pools that nobody waits for, whose empty queues are remembered
 _ONE_POLL = timedelta(seconds=20)  # at most, for a request that does not wait
 _NO_DELAY = timedelta(0)
+_LONG = timedelta(days=1)
 
 PoolId = tuple[str, str]  # provisionerId and workerType
 QueueAndMessage = tuple[WorkQueue, QueuedMessage]
@@ -104,6 +105,8 @@ class _Pool:
     leader: WaitingRequest | None = None
     # the queues that are known to be empty, and when each was asked
     empty: dict[WorkQueue, timedelta] = field(default_factory=dict)
+    # when the leader last checked the connections of all
+    checked: timedelta = _NO_DELAY
     # this process has offered a message since all queues were known to be empty
     has_offer: bool = False
 
@@ -125,19 +128,23 @@ class WorkPoller:
         max_polls: int = 4,
         wakes: Wakes | None = None,
     ) -> None:
-        """It pauses while the gate is closed. ``max_polls`` pools without an offer are polled at a time.
-        ``wakes`` is None where processes do not tell each other what they offer.
+        """It pauses while the gate is closed. While ``max_polls`` pools are polled, no other pool is but
+        one with an offer. ``wakes`` is None where processes do not tell each other what they offer.
         """
         self._queues = queues
         self._clock = clock
         self._waiter = waiter
         self._gate = gate
-        self._polls = threading.BoundedSemaphore(max_polls)
+        self._max_polls = max_polls
         self._wakes = wakes
         # those that requests wait for
         self._pools: dict[PoolId, _Pool] = {}
         # those that requests waited for last: the next one asks no queue that was empty just now
         self._idle: dict[PoolId, _Pool] = {}
+        # how many pools are polled now
+        self._polls = 0
+        # the leaders that wait until there are fewer, in the order of their coming
+        self._held_up: dict[WaitingRequest, None] = {}
         self._has_ended = False
         # of pools and requests
         self._lock = threading.Lock()
@@ -148,20 +155,14 @@ class WorkPoller:
         None after the timeout, which one that ``polls_once`` does not have, and when the client has
         disconnected. Raises ServiceUnavailable if it cannot get any.
         """
-        request.is_answered = False
-        now = self._clock.monotonic()
-        if request.polls_once:
-            pool = _Pool(pool_id, work_queues(*pool_id), {request: None})
-            self._poll(pool, request, now + _ONE_POLL)
-        else:
-            pool = self._join(pool_id, request)
-            try:
-                self._wait(pool, request, now + timeout)
-            finally:
-                # from here on ``_distribute`` gives it no message: what it took out below would be hidden
-                # from all workers until the end of the lease, if another came after it
-                with self._lock:
-                    self._leave(pool, request)
+        pool = self._join(pool_id, request)
+        try:
+            self._wait(pool, request, _ONE_POLL if request.polls_once else timeout)
+        finally:
+            # from here on ``_distribute`` gives it no message: what it took out below would be hidden from
+            # all workers until the end of the lease, if another came after it
+            with self._lock:
+                self._leave(pool, request)
         polled = request.polled
         request.polled = []
         if request.failure and not polled:
@@ -220,16 +221,19 @@ class WorkPoller:
 
     def _join(self, pool_id: PoolId, request: WaitingRequest) -> _Pool:
         with self._lock:
+            request.is_answered = self._has_ended
+            if request.polls_once:
+                return _Pool(pool_id, work_queues(*pool_id), {request: None}, request)
             pool = self._pools.get(pool_id) or self._idle.pop(pool_id, None)
             pool = pool or _Pool(pool_id, work_queues(*pool_id))
             self._pools[pool_id] = pool
             pool.waiting[request] = None
-            request.is_answered = self._has_ended
         return pool
 
     def _leave(self, pool: _Pool, request: WaitingRequest) -> None:
         """The request no longer waits. If it was the leader, another one is. Safe to repeat."""
         pool.waiting.pop(request, None)
+        self._held_up.pop(request, None)
         if pool.leader is request:
             pool.leader = None
         if not pool.leader and (next_one := next((each for each in pool.waiting if each.count), None)):
@@ -250,29 +254,47 @@ class WorkPoller:
                 request.is_answered = True
                 request.flag.set()
 
-    def _wait(self, pool: _Pool, request: WaitingRequest, end: timedelta) -> None:
+    def _wait(self, pool: _Pool, request: WaitingRequest, timeout: timedelta) -> None:
         """Return when the request is answered, or its time is up, or its client has disconnected."""
+        end = self._clock.monotonic() + timeout
         while True:
             request.flag.clear()  # first: it is set after what it stands for
             left = end - self._clock.monotonic()
             if request.is_answered or left <= _NO_DELAY:
                 return
+            self._check_connections(pool, request)
             pause = self._until_poll(pool, request)
             if pause <= _NO_DELAY:
                 self._poll(pool, request, end)
+                if request.polls_once:
+                    return
                 continue
             is_flagged = self._waiter.wait(request.flag, min(pause, left).total_seconds())
             if not is_flagged and (left <= pause or request.is_disconnected()):
                 return
 
+    def _check_connections(self, pool: _Pool, request: WaitingRequest) -> None:
+        """Answer the requests whose clients have disconnected, if the request leads."""
+        now = self._clock.monotonic()
+        if pool.leader is request and pool.checked + _CHECK_INTERVAL <= now:
+            pool.checked = now
+            self._answer(pool, [each for each in [*pool.waiting] if each.is_disconnected()])
+
     def _until_poll(self, pool: _Pool, request: WaitingRequest) -> timedelta:
-        """When the request must poll, if it leads; at the latest when it must check its connection."""
+        """When the request must poll, if it leads; at the latest when it must check its connection. If that
+        is now, its poll counts from now on.
+        """
         with self._lock:
             if request.count and not pool.leader:
                 pool.leader = request
             if pool.leader is not request:
+                return _LONG if request.count else _CHECK_INTERVAL
+            pause = self._until_due(pool)
+            if pause <= _NO_DELAY and self._polls >= self._max_polls and not pool.has_offer:
+                self._held_up[request] = None
                 return _CHECK_INTERVAL
-            return min(_CHECK_INTERVAL, self._until_due(pool))
+            self._polls += pause <= _NO_DELAY
+            return min(_CHECK_INTERVAL, pause)
 
     def _until_due(self, pool: _Pool) -> timedelta:
         """When a queue of the pool must be asked. What is known for too long is forgotten."""
@@ -289,10 +311,9 @@ class WorkPoller:
 
     def _poll(self, pool: _Pool, leader: WaitingRequest, end: timedelta) -> None:
         """Poll until the leader is answered, or its time is up, or all queues were asked."""
-        bound = nullcontext() if pool.has_offer else self._polls
         failure = None
         try:
-            with bound, self._gate.pass_through():
+            with self._gate.pass_through():
                 for queue in pool.queues:
                     self._receive(pool, queue)
                     if leader.is_answered or self._clock.monotonic() >= end:
@@ -302,6 +323,12 @@ class WorkPoller:
         except Exception:
             log.exception("poller-failed")
             failure = ServiceUnavailable("work cannot be polled now, try again")
+        finally:
+            with self._lock:
+                self._polls -= 1
+                for held_up in [*self._held_up][:1]:
+                    del self._held_up[held_up]
+                    held_up.flag.set()
         if failure:
             with self._lock:
                 pool.empty.clear()
