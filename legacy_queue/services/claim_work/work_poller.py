@@ -110,6 +110,15 @@ class _Pool:
     # this process has offered a message since all queues were known to be empty
     has_offer: bool = False
 
+    def wanted(self) -> int:
+        """How many messages the requests wait for, counted up to the most that a receive may ask for."""
+        count = 0
+        for request in self.waiting:
+            count += request.capacity
+            if count >= _MAX_MESSAGES:
+                return _MAX_MESSAGES
+        return count
+
     def flag_leader(self) -> None:
         """The queues that are known to be empty are others than before."""
         if self.leader:
@@ -317,7 +326,7 @@ class WorkPoller:
                 for queue in pool.queues:
                     self._receive(pool, queue)
                     if leader.is_answered or self._clock.monotonic() >= end:
-                        return
+                        return  # the next leader asks the others
         except ServiceUnavailable as error:
             failure = error
         except Exception:
@@ -326,7 +335,7 @@ class WorkPoller:
         finally:
             with self._lock:
                 self._polls -= 1
-                for held_up in [*self._held_up][:1]:
+                if held_up := next(iter(self._held_up), None):
                     del self._held_up[held_up]
                     held_up.flag.set()
         if failure:
@@ -340,7 +349,7 @@ class WorkPoller:
             with self._lock:
                 if queue in pool.empty:
                     return
-                count = min(_MAX_MESSAGES, sum(request.capacity for request in pool.waiting))
+                count = pool.wanted()
                 if not count:
                     return
                 pool.empty[queue] = self._clock.monotonic()
