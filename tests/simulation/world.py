@@ -30,7 +30,7 @@ from legacy_queue.ports import Broker, BrokerAway
 from legacy_queue.ports.account import StorageAccount
 from legacy_queue.ports.blob import BlobContainer
 from legacy_queue.ports.queue import Queue
-from legacy_queue.ports.table import RowPage, Table
+from legacy_queue.ports.table import PARTITION, RowPage, Table
 from legacy_queue.services.composition import Services
 from legacy_queue.services.recovery.jobs import Pace
 from legacy_queue.services.service_settings import ServiceSettings
@@ -392,6 +392,14 @@ class Process:
         return cast(Result, answer.get())
 
 
+def _partition(words: Sequence[Any]) -> str:
+    """The partition of a table that a call is about, "" for more than one."""
+    if words and not isinstance(words[0], str):  # a page
+        named = [each.value for each in words[0] if (each.name, each.operator) == (PARTITION, "eq")]
+        return str(named[0]) if named else ""
+    return words[0] if words else ""
+
+
 class _Port:
     """A port of a process: each of its methods is a Call."""
 
@@ -401,7 +409,7 @@ class _Port:
         for method in set(methods) - {"now", "signed_urls", "upload_url", "download_url", "close"}:
 
             def call(*words: Any, method: str = method, **named: Any) -> Any:
-                at = f"{place}/{words[0]}" if service == "table" and isinstance(words[0], str) else place
+                at = f"{place}/{_partition(words)}" if service == "table" else place
                 made = Call(process, service, f"{name}.{method}", at, port, method, words, named)
                 return process.world.call(made)
 
