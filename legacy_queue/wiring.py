@@ -7,7 +7,6 @@ import base64
 import hashlib
 import json
 import os
-import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -373,7 +372,7 @@ def _service_settings(
         has_todays_events=settings.event_shape == "today",
         max_polls=4 if settings.is_embedded else 32,
         # embedded storage shows what other processes write
-        tells_offers_as=None if settings.is_embedded else partial(secrets.token_hex, 8),
+        tells_offers=not settings.is_embedded,
     )
 
 

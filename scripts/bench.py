@@ -78,16 +78,16 @@ INSERT = ("table", "POST", "/floor?", ROW.replace("}", f', "definition": "{"d" *
 MEMBER = ("table", "POST", "/floor?", ROW.replace("task", "member"))
 MERGE = ("table", "PATCH", "/floor(PartitionKey='KEY',RowKey='task')?", ROW)
 WORK = ("queue", "POST", "/floor/messages?", MESSAGE)
-TIMERS = [("table", "POST", "/floor?", ROW.replace("task", f"timer{number}")) for number in range(3)]
+NAMED = ("table", "PUT", "/floor(PartitionKey='KEY',RowKey='process')?", ROW.replace("task", "process"))
 HOLD = ("queue", "POST", "/floor/messages?visibilitytimeout=1200&", MESSAGE)
 DELETE = ("queue", "DELETE", "/floor/messages/MessageId?popreceipt=PopReceipt&", "")
 MAKE = (("queue", "PUT", "/floor?", ""), ("table", "POST", "/Tables?", '{"TableName": "floor"}'))
 FLOOR = {
-    "createTask": (INSERT, WORK, TIMERS[0], MEMBER),
-    "claimTask": (HOLD, MERGE, TIMERS[1]),
-    "reportCompleted": (MERGE, DELETE, TIMERS[2]),
+    "createTask": (INSERT, WORK, MEMBER),
+    "claimTask": (NAMED, HOLD, MERGE),
+    "reportCompleted": (MERGE, DELETE),
 }
-SHARED = (*TIMERS, MEMBER)
+SHARED = (NAMED, MEMBER)
 VERSION = {"x-ms-version": "2019-02-02", "Accept": "application/json;odata=nometadata"}
 WRITE = {"Content-Type": "application/json", "Prefer": "return-no-content", "If-Match": "*"}
 HEADERS = {"queue": VERSION, "table": {**VERSION, **WRITE}}

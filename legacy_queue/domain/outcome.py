@@ -56,6 +56,9 @@ class Outcome:
     message_effect: Offer | DeleteMessage | None = None
     events: tuple[Event, ...] = ()
     refusal: QueueError | None = None
+    # Whether only somebody can ask for it who has a message or an answer that came after all earlier events
+    # of the task. So nobody has to find out whether they were published.
+    shows_events: bool = False
 
 
 def task_defined(task: Task) -> Outcome:

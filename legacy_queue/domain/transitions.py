@@ -5,7 +5,7 @@ message for run R+1 is held: hidden until takenUntil. A worker that polls later 
 without a background process. Source: docs/explanation/held-message.md.
 
 Each transition is an *ensure*: repeated with the same facts it gives the same task, and asks for the same
-messages and events again. So a crash heals when the request is repeated, or else by a timer.
+messages and events again. So a crash heals when the request is repeated, or else when the server looks.
 
 States: "expired" is running after takenUntil, "no retries" is expired with retriesLeft 0, "claimed" is
 running, expired or no retries. "resolved" is completed or failed, "canceled" is an exception, "50 runs" is
@@ -124,7 +124,7 @@ def satisfy(task: Task, required_id: str, now: datetime) -> Outcome:
     if required_id not in task.waits_for:
         return Outcome(task)
     task = replace(task, waits_for=tuple(task_id for task_id in task.waits_for if task_id != required_id))
-    # after the deadline only its timer ends the task: a late run would have no time left
+    # after the deadline the task is only ended: a late run would have no time left
     if task.runs or task.waits_for or now >= task.definition.deadline:
         return Outcome(task)
     return task_pending(_with_new_run(task, "scheduled", now))
@@ -182,11 +182,14 @@ def claim(
         return Outcome(task, events=(task_event("task-running", task),))  # the first answer was lost
     if run.state != "pending":
         raise task.conflict(run.summary)
+    # the message of a retry was put at the claim before, so it shows nothing
+    shows_events = not run.is_retry and _has_priority_since(task, run.scheduled)
     taken_until = now + claim_timeout
     task = _with_last_run(
         task, task.held, state="running", worker=worker, taken_until=taken_until, started=now
     )
-    return replace(message_held(task, proof, now), events=(*retried, task_event("task-running", task)))
+    events = (*retried, task_event("task-running", task))
+    return replace(message_held(task, proof, now), events=events, shows_events=shows_events)
 
 
 def reclaim(task: Task, run_id: int, claim_timeout: timedelta, now: datetime) -> Outcome:
@@ -216,7 +219,8 @@ def resolve(task: Task, run_id: int, state: str, reason: str, now: datetime) -> 
         return task_retried(task) if is_retried else Outcome(task)
     if run.state != "running":
         raise task.conflict(f"{run.summary}, only a running run can be reported {state}")
-    return _end(task, state, reason, now)
+    shows_events = _has_priority_since(task, run.started or now)
+    return replace(_end(task, state, reason, now), shows_events=shows_events)
 
 
 def cancel(task: Task, now: datetime) -> Outcome:
@@ -278,6 +282,11 @@ def _end(task: Task, state: str, reason: str, now: datetime) -> Outcome:
         task = _with_new_run(task, "exception", now)
     ended = _resolve_last_run(task, state, reason, now)
     return task_retried(ended, task.held) if ended.state == "pending" else task_resolved(ended, task.held)
+
+
+def _has_priority_since(task: Task, time: datetime) -> bool:
+    """Whether its priority has not changed since then. A change puts no message that waits for its event."""
+    return not task.priority_changes or task.priority_changes[-1].changed < time
 
 
 def _check_expired(task: Task, run: Run, message_id: str | None, now: datetime) -> None:

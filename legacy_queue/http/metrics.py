@@ -77,8 +77,9 @@ class Metrics:
         self._gauge(
             "broker_away", "1 while the broker does not confirm, else 0.", lambda: services.publisher.is_away
         )
-        self._gauge("timers", "Timers in the memory of this process.", services.timers.in_memory)
-        self._gauge("late_timers", "Timers that have fired and wait.", services.timers.late)
+        ledger = services.ledger
+        self._gauge("timers", "Tasks that are due some time, or are owed effects.", ledger.in_memory)
+        self._gauge("late_timers", "Tasks that this process must look at now.", ledger.late)
         self._registry.register(_Tasks(services, self._max_pools))
 
     def render(self) -> bytes:

@@ -2,8 +2,8 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, ClassVar, Literal, Protocol
 
 # an int has 32 bits; a datetime is aware, in milliseconds
@@ -18,16 +18,12 @@ _VALID_KEY = re.compile(r"[^/\\#?\x00-\x1f\x7f-\x9f]{1,512}")
 
 @dataclass(frozen=True)
 class Row:
-    """A row and its version. Rows of a partition are ordered by their keys, as bytes.
-
-    ``changed`` is when the row was last written, by the clock of ``Table.now``.
-    """
+    """A row and its version. Rows of a partition are ordered by their keys, as bytes."""
 
     partition: str
     key: str
     values: Mapping[str, Value]
     etag: str
-    changed: datetime = field(default=datetime.min.replace(tzinfo=UTC), compare=False)
 
 
 @dataclass(frozen=True)
@@ -74,12 +70,6 @@ class Table(Protocol):
     """
 
     knows_age: ClassVar[bool] = False
-
-    def now(self) -> datetime:
-        """The time of the storage, which is one for all processes, whatever the clocks of their machines say.
-
-        Up to 2 s late, and never early: what a row's ``changed`` is compared with. May read a row first.
-        """
 
     def get(self, partition: str, key: str) -> Row | None:
         """The row as it is now."""

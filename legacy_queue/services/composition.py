@@ -9,7 +9,6 @@ from legacy_queue.services.artifacts.objects import Objects
 from legacy_queue.services.artifacts.uploads import Uploads
 from legacy_queue.services.claim_work.claim_work import ClaimWork
 from legacy_queue.services.claim_work.offer_watch import OfferWatch
-from legacy_queue.services.claim_work.wakes import Wakes
 from legacy_queue.services.claim_work.work_poller import WorkPoller
 from legacy_queue.services.concurrency import Threads
 from legacy_queue.services.control.clock_control import ClockControl
@@ -25,13 +24,15 @@ from legacy_queue.services.inspection.pools import Pools
 from legacy_queue.services.inspection.stories import Stories
 from legacy_queue.services.inspection.waits import Waits
 from legacy_queue.services.process.background import Background, Ending, PeriodicAct
+from legacy_queue.services.process.ledger import Ledger
+from legacy_queue.services.process.liveness import BEAT
+from legacy_queue.services.process.offers import Offers
+from legacy_queue.services.process.processes import Processes
 from legacy_queue.services.recovery.advance import Advance
 from legacy_queue.services.recovery.jobs import RESOLVERS, Pace, PageStep, periodic_jobs
-from legacy_queue.services.recovery.old_founders import OldFounders
 from legacy_queue.services.recovery.periodic_jobs import PeriodicJobs
 from legacy_queue.services.recovery.resolver import Resolver
 from legacy_queue.services.recovery.sweeper import Sweeper
-from legacy_queue.services.recovery.timers import Timers
 from legacy_queue.services.service_settings import ServiceSettings
 from legacy_queue.services.tasks.changes import Changes
 from legacy_queue.services.tasks.claims import Claims
@@ -81,17 +82,18 @@ class Services:
         admission = StreamAdmission(settings.max_streams)
         self.event_streams = EventStreams(self.event_buffer, admission, waiter, self.stopping)
         self.publisher = EventPublisher(broker, self.event_buffer, is_todays=settings.has_todays_events)
-        self.timers = Timers(storage.timers, clock)
-        wakes = settings.tells_offers_as and Wakes(storage.offers, clock, settings.tells_offers_as)
-        self.poller = WorkPoller(storage.work_queues, clock, waiter, self.gate, settings.max_polls, wakes)
-        self.offer_watch = OfferWatch(self.poller, clock, self.account.version, wakes)
+        self.ledger = Ledger(clock)
+        self.processes = Processes(storage.processes, tasks, storage.groups, self.ledger, clock)
+        offers = Offers(self.processes, clock) if settings.tells_offers else None
+        self.poller = WorkPoller(storage.work_queues, clock, waiter, self.gate, settings.max_polls, offers)
+        self.offer_watch = OfferWatch(self.poller, clock, self.account.version, offers)
 
         messages = WorkMessages(storage.work_queues, clock, settings.secrets, self.poller.on_offer)
-        changes = Changes(tasks, messages, self.timers, self.publisher, clock)
+        changes = Changes(tasks, messages, self.processes, self.ledger, self.publisher, clock)
         dependencies = Dependencies(tasks, storage.dependencies, changes, threads)
         self.groups = Groups(storage.groups, tasks, self.publisher, clock)
         self.group_changes = GroupChanges(self.groups, storage.groups, tasks, changes, clock, threads)
-        self.tasks = Tasks(tasks, self.groups, dependencies, changes, self.timers, clock, storage.artifacts)
+        self.tasks = Tasks(tasks, self.groups, dependencies, changes, clock, storage.artifacts)
         self.listing = Listing(tasks, storage.groups, storage.dependencies)
         self.task_queues = TaskQueues(tasks, self.listing, clock)
 
@@ -130,20 +132,19 @@ class Services:
         self.artifacts = Artifacts(storage, self.uploads, changes, clock, settings.issuer)
         self.objects = Objects(storage.artifacts, storage.blobs, self.uploads, clock, settings.issuer)
 
-        self.advance = Advance(
-            tasks, storage.artifacts, changes, messages, dependencies, self.groups, self.publisher, clock
+        self.advance = Advance(storage.artifacts, changes, messages, dependencies, self.groups, clock)
+        self.resolver = Resolver(
+            self.processes, self.ledger, self.advance, self.groups, self.publisher, clock
         )
-        self.resolver = Resolver(self.timers, self.advance, self.groups, clock)
-        sweeper = Sweeper(tasks, storage.groups, lost_messages, self.timers, self.advance, clock)
+        sweeper = Sweeper(tasks, storage.groups, lost_messages, changes, self.advance, clock)
         jobs = periodic_jobs(
             sweep_tasks=sweeper.sweep_tasks,
             sweep_groups=sweeper.sweep_groups,
             expire_artifacts=self.artifacts.remove_expired,
             discard_blocks=self.artifacts.discard_blocks,
-            enroll_founders=OldFounders(tasks, storage.groups).enroll,
             expire={kind: self._removing(rows) for kind, rows in storage.expiring.items()},
         )
-        self.periodic_jobs = PeriodicJobs(jobs, storage.leases, clock, waiter)
+        self.periodic_jobs = PeriodicJobs(jobs, self.processes, clock, waiter)
 
     def _removing(self, rows: Expiring) -> PageStep:
         return lambda after, limit, _: rows.remove_expired(self.clock.now(), after, limit)
@@ -151,11 +152,11 @@ class Services:
     def background(self, pace: Pace = Pace()) -> Background:  # noqa: B008 - it is frozen
         """The threads of the process, not started yet."""
         acts = [
-            PeriodicAct(self.timers.tick, pace.tick),
+            PeriodicAct(self.tick, pace.tick),
             PeriodicAct(self.calls.flush, pace.flush),
             # at first, since consumers bind to the exchanges once the process is ready
             PeriodicAct(self._check_broker, pace.check, is_first=True),
-            PeriodicAct(self._receive_timers, pace.receive),
+            PeriodicAct(self._look, pace.look),
         ]
         if self.offer_watch.interval:
             acts.append(PeriodicAct(self.offer_watch.check, self.offer_watch.interval))
@@ -165,8 +166,8 @@ class Services:
             last=(
                 self.calls.note_counted,
                 self.calls.flush,
-                self.timers.hand_over,
                 self.offer_watch.check,  # it tells the last offers
+                self.processes.hand_over,
                 self.publisher.close,
             ),
         )
@@ -174,13 +175,17 @@ class Services:
 
     def _check_broker(self) -> None:
         if self.publisher.check():
-            self.timers.retry_now()
+            self.ledger.repeat_now()
 
-    def _receive_timers(self) -> None:
-        while not self.stopping.is_set() and self.timers.receive():
-            pass
+    def tick(self) -> None:
+        """Hand what is due to the resolver, and show that this process lives. Raises ServiceUnavailable."""
+        self.ledger.fire()
+        self.processes.tick()
+
+    def _look(self) -> None:
+        self.processes.look(BEAT)  # while requests wait, the watch for offers reads the same rows more often
 
     def clock_control(self) -> ClockControl:
         """Moves the clock of these services."""
-        due_work = DueWork(self.timers, self.resolver, self.periodic_jobs, self.gate, self.stopping)
+        due_work = DueWork(self.ledger, self.resolver, self.periodic_jobs, self.gate, self.stopping)
         return ClockControl(self.clock, due_work, self.poller.poll_now, self.stories.record_clock_move)

@@ -1,6 +1,6 @@
 """The values that the services are built with. Only ``config`` reads where they come from."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -18,8 +18,7 @@ class ServiceSettings:
     ``max_streams``: open event streams. ``has_todays_events``: events have today's shape.
     ``max_polls``: pools that are polled at a time. A poll of its own storage keeps the process from calls, a
     poll of another mostly waits.
-    ``tells_offers_as`` makes the name of the process under which it tells others what it offers; None if it
-    does not. It is called after any fork.
+    ``tells_offers``: processes tell each other what they offer, since storage does not show it.
     """
 
     secrets: Sequence[bytes] = field(repr=False)
@@ -33,7 +32,7 @@ class ServiceSettings:
     max_streams: int = 500
     has_todays_events: bool = False
     max_polls: int = 4
-    tells_offers_as: Callable[[], str] | None = None
+    tells_offers: bool = False
 
     def policy(self, provisioner_id: str, worker_type: str) -> str:
         """``required`` if a claimTask of the pool must present the polled message, else ``optional``."""

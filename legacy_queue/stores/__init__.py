@@ -11,12 +11,10 @@ from legacy_queue.stores.artifact_store import ArtifactStore, StoredArtifact
 from legacy_queue.stores.blobs import Blobs
 from legacy_queue.stores.dependency_store import DependencyStore, Dependent
 from legacy_queue.stores.group_store import ActiveTask, Group, GroupStore, Sealed
-from legacy_queue.stores.leases import JobLease, LeaseStore
-from legacy_queue.stores.offer_store import Offers, OfferStore
 from legacy_queue.stores.open_tasks import OpenTasks
+from legacy_queue.stores.process_store import Name, ProcessRow, ProcessStore
 from legacy_queue.stores.rows import ExpiringRows
 from legacy_queue.stores.task_store import StoredTask, TaskStore
-from legacy_queue.stores.timer_store import TimerRow, TimerStore
 from legacy_queue.stores.work_queues import WorkQueues
 from legacy_queue.stores.worker_store import AnyRow, ClientRow, WorkerRow, WorkerStore
 
@@ -38,9 +36,7 @@ class Storage:
         self.artifacts = ArtifactStore(account.table(f"{prefix}artifacts"))
         self.blobs = Blobs(account.container, clock)
         self.work_queues = WorkQueues(account, prefix, clock)
-        self.timers = TimerStore(account.table(f"{prefix}timers"), clock)
-        self.leases = LeaseStore(account.table(f"{prefix}leases"), clock)
-        self.offers = OfferStore(account.table(f"{prefix}leases"))
+        self.processes = ProcessStore(account.table(f"{prefix}processes"), clock)
         self.workers = WorkerStore(account.table(f"{prefix}workers"))
 
     @property

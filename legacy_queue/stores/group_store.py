@@ -25,6 +25,7 @@ _OPEN = "open"
 _MEMBER = "member-"
 _ACTIVE = "active-"
 _ACTIVE_STATE = "active"
+_IS_ACTIVE = Condition("state", "eq", _ACTIVE_STATE)
 _MEMBERS_END = "member."
 _ACTIVE_END = "active."  # "." is the character behind "-"
 
@@ -57,6 +58,8 @@ class ActiveTask:
     # The run with which it became active: see ``Task.activation``.
     activation: int
     since: datetime
+    # The write of a createTask that made it active: see ``Processes.version``. "" for any other.
+    written: str
 
 
 class GroupStore(ExpiringRows):
@@ -78,13 +81,13 @@ class GroupStore(ExpiringRows):
     def on_removed(self, partition: str) -> None:
         self._cache.remove(partition)
 
-    def join(self, task_id: str, group: Group) -> Group:
+    def join(self, task_id: str, group: Group, written: str) -> Group:
         """Make the task a member, active from run 0 on, and the group expire no earlier than ``group``.
 
         A missing group is created. Where the stored group has another schedulerId, nothing is changed: the
         caller compares the returned group. Raises Sealed, unless the task is a member. Safe to repeat.
         """
-        rows = [_member_row(task_id, group.expires), self._active_row(task_id, 0, group.expires)]
+        rows = [_member_row(task_id, group.expires), self._active_row(task_id, 0, group.expires, written)]
         known = self._cache.get(group.task_group_id)
         if known is None or known.scheduler_id != group.scheduler_id:
             known = group  # new until storage says otherwise: most tasks are alone in their group
@@ -105,16 +108,19 @@ class GroupStore(ExpiringRows):
         """Whether the task has joined the group."""
         return self._table.get(task_group_id, _MEMBER + task_id) is not None
 
-    def enroll(self, task_id: str, group: Group) -> None:
-        """Make a task a member that has no row although it belongs to the group, also if that is sealed.
-
-        It is not active. Safe to repeat.
-        """
-        self._add_to_any([_member_row(task_id, group.expires)], group)
-
     def activate(self, task_id: str, group: Group, activation: int) -> None:
-        """Make the task active again, from this run on; creates a missing group. Safe to repeat."""
-        self._add_to_any([self._active_row(task_id, activation, group.expires)], group)
+        """Make the task active again, from this run on, also if the group is sealed. Safe to repeat.
+
+        A missing group is created.
+        """
+        row = self._active_row(task_id, activation, group.expires)
+        known = self._cache.get(group.task_group_id) or group
+        while True:
+            try:
+                self._add([row], known, group.expires, _GROUP)
+                return
+            except Changed:
+                known = self.load(group.task_group_id) or group
 
     def leave(self, task_id: str, task_group_id: str) -> None:
         """Undo ``join`` for a task that was not created. Safe to repeat."""
@@ -163,35 +169,26 @@ class GroupStore(ExpiringRows):
         return between(self._table, task_group_id, first, end, limit, _active_task)
 
     def all_active(
-        self, after: str, limit: int, *, also_old: bool = True
+        self, after: str, limit: int, *, also_old: bool = False
     ) -> tuple[Sequence[ActiveTask], str | None]:
         """A page of the active tasks of all groups, and the next ``after``: see ``rows.page``.
 
         Rows of version 0.1.0 have no state, by which embedded storage finds the others among the members:
         ``also_old`` reads all rows.
         """
-        conditions = [Condition(KEY, "gt", _ACTIVE), Condition(KEY, "lt", _ACTIVE_END)]
-        if not also_old:
-            conditions.append(Condition("state", "eq", _ACTIVE_STATE))
+        conditions = (
+            [Condition(KEY, "gt", _ACTIVE), Condition(KEY, "lt", _ACTIVE_END)] if also_old else [_IS_ACTIVE]
+        )
         return page(self._table, conditions, after, limit, _active_task)
 
-    def _active_row(self, task_id: str, activation: int, expires: datetime) -> Change:
+    def _active_row(self, task_id: str, activation: int, expires: datetime, written: str = "") -> Change:
         values: Mapping[str, Value] = {
             "since": self._clock.now(),
             "expires": expires,
             "state": _ACTIVE_STATE,
+            "written": written,
         }
         return Change("put", _active_key(task_id, activation), values)
-
-    def _add_to_any(self, rows: Sequence[Change], group: Group) -> None:
-        """Write the rows of a task, also if the group is sealed; creates a missing group."""
-        known = self._cache.get(group.task_group_id) or group
-        while True:
-            try:
-                self._add(rows, known, group.expires, _GROUP)
-                return
-            except Changed:
-                known = self.load(group.task_group_id) or group
 
     def _add(self, rows: Sequence[Change], known: Group, expires: datetime, must_exist: str) -> Group:
         """Write the rows if the row ``must_exist`` is there and the group as ``known``, new without an ETag.
@@ -249,4 +246,5 @@ def _member(row: Row) -> str:
 def _active_task(row: Row) -> ActiveTask:
     task_id, _, activation = row.key.removeprefix(_ACTIVE).rpartition("-")
     (since,) = properties(row, since=datetime)
-    return ActiveTask(slugid_in(row.partition), slugid_in(task_id), int(activation), since)
+    written = of_kind(str, row.values.get("written", ""))
+    return ActiveTask(slugid_in(row.partition), slugid_in(task_id), int(activation), since, written)

@@ -2,14 +2,31 @@
 
 import json
 from collections.abc import Mapping
+from datetime import datetime
+from typing import NamedTuple
 
 from legacy_queue.domain.definition import TaskDefinition
+from legacy_queue.domain.due import next_due_of
 from legacy_queue.domain.json_bytes import to_json
 from legacy_queue.domain.messages import MessageLease
 from legacy_queue.domain.task import PriorityChange, Run, Task
 from legacy_queue.domain.times import format_time, parse_time
 from legacy_queue.ports.table import Row, Value
 from legacy_queue.stores.rows import json_in, json_values, of_kind, properties
+
+UNRESOLVED_STATES = ("unscheduled", "pending", "running")
+# Stored in place of the state of a resolved task whose events are unpublished: so a reading of the unresolved
+# tasks finds it, too. Its runs have the true state.
+UNPUBLISHED = "unpublished"
+
+
+class TaskVersion(NamedTuple):
+    """What a process must know of a task that is unresolved or has unpublished events."""
+
+    task_id: str
+    due: datetime | None
+    written: str
+    is_unpublished: bool
 
 
 def new_values(task: Task) -> Mapping[str, Value]:
@@ -29,7 +46,7 @@ def changing_values(task: Task) -> Mapping[str, Value]:
     """
     waits_for = frozenset(task.waits_for)
     return {
-        "state": task.state,
+        "state": UNPUBLISHED if task.is_resolved and task.is_unpublished else task.state,
         "since": task.since,
         "taskQueueId": task.work_queue.task_queue_id,
         "priority": task.priority,
@@ -82,3 +99,18 @@ def _check(task: Task) -> None:
     if not are_in_order or [run.run_id for run in task.runs] != [*range(len(task.runs))]:
         raise ValueError("times or runs that no task has")
     task.status()
+
+
+def version_in(row: Row) -> TaskVersion:
+    """Needs only some of the properties."""
+    state, runs, deadline, is_unpublished = properties(
+        row, state=str, runs=bytes, deadline=datetime, isUnpublished=bool
+    )
+    last = [Run.from_wire(run) for run in json.loads(runs)[-1:]]
+    due = next_due_of(last[0] if last else None, deadline) if state in UNRESOLVED_STATES else None
+    return TaskVersion(row.partition, due, written_in(row), is_unpublished)
+
+
+def written_in(row: Row) -> str:
+    """Who wrote this version, "" for 0.1.0: see ``Processes.version``."""
+    return of_kind(str, row.values.get("written", ""))

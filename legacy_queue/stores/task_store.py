@@ -15,32 +15,43 @@ from legacy_queue.ports.table import Condition, Row, Table, Value
 from legacy_queue.stores.lru_cache import SharedLruCache
 from legacy_queue.stores.open_tasks import OpenTask, OpenTasks
 from legacy_queue.stores.rows import ExpiringRows, page, properties, read
-from legacy_queue.stores.task_row import changing_values, new_values, task_in
+from legacy_queue.stores.task_row import (
+    UNPUBLISHED,
+    UNRESOLVED_STATES,
+    TaskVersion,
+    changing_values,
+    new_values,
+    task_in,
+    version_in,
+    written_in,
+)
 
 TASK_KEY = "task"
 _MAX_CACHED = 2000  # tasks
 _MAX_CACHED_SIZE = 16 * 1024  # bytes of a definition
 
-_UNRESOLVED_STATES = ("unscheduled", "pending", "running")
-_UNRESOLVED = Condition("state", "in", _UNRESOLVED_STATES)
-_ANY_STATE = Condition("state", "in", (*_UNRESOLVED_STATES, "completed", "failed", "exception"))
+_UNRESOLVED = Condition("state", "in", UNRESOLVED_STATES)
+_RESOLVED_STATES = ("completed", "failed", "exception")
 _OPEN = Condition("state", "in", ("pending", "running"))
+_UNSETTLED = Condition("state", "in", (*UNRESOLVED_STATES, UNPUBLISHED))
+_ANY_STATE = Condition("state", "in", (*UNRESOLVED_STATES, *_RESOLVED_STATES, UNPUBLISHED))
 _OF_ENTRY = ("taskQueueId", "state", "since", "priority", "heldMessageId")  # properties of a row
+_OF_VERSION = ("state", "runs", "deadline", "written", "isUnpublished")
 _MAX_ROWS = 1000
 _BARRED = "barred"
-_EXPIRING = Condition("state", "in", ("completed", "failed", "exception", _BARRED))
+_EXPIRING = Condition("state", "in", (*_RESOLVED_STATES, _BARRED))
 
 
 @dataclass(frozen=True)
 class StoredTask:
     """A task and the version of it that a conditional write names.
 
-    ``is_own``: this process wrote it, so no other process has unpublished events of this version.
+    ``written`` says who wrote it: see ``Processes.version``. It is "" for a version that 0.1.0 wrote.
     """
 
     task: Task
     etag: str
-    is_own: bool = field(default=False, compare=False)
+    written: str = field(default="", compare=False)
 
 
 class TaskStore(ExpiringRows):
@@ -72,10 +83,10 @@ class TaskStore(ExpiringRows):
         """The cached task, which may be outdated: only a conditional write proves that it is not."""
         return self._cache.get(task_id)
 
-    def insert(self, task: Task) -> StoredTask:
+    def insert(self, task: Task, written: str) -> StoredTask:
         """Store a new task; raises AlreadyExists."""
-        values = new_values(task)
-        stored = StoredTask(task, self._table.insert(task.task_id, TASK_KEY, values), is_own=True)
+        values = {**new_values(task), "written": written}
+        stored = StoredTask(task, self._table.insert(task.task_id, TASK_KEY, values), written)
         self._update_open_tasks(task)
         return self._store_in_cache(stored, values)
 
@@ -86,18 +97,23 @@ class TaskStore(ExpiringRows):
             return True
         return self.load(task_id) is None
 
-    def replace(self, stored: StoredTask, task: Task) -> StoredTask:
-        """Store the task if it is still the version ``stored``; raises Changed."""
+    def replace(self, stored: StoredTask, task: Task, written: str = "") -> StoredTask:
+        """Store the task if it is still the version ``stored``; raises Changed.
+
+        ``written`` is "" for a change without effects: who wrote the version before it still says so.
+        """
+        written = written or stored.written
         try:
-            etag = self._table.merge(task.task_id, TASK_KEY, changing_values(task), stored.etag)
+            values = {**changing_values(task), "written": written}
+            etag = self._table.merge(task.task_id, TASK_KEY, values, stored.etag)
         except Changed:
             self._cache.remove(task.task_id)
             raise
         self._update_open_tasks(task)
-        written = StoredTask(task, etag, is_own=True)
+        replaced = StoredTask(task, etag, written)
         if self._cache.get(task.task_id):  # else it is too large
-            self._cache.put(task.task_id, written)
-        return written
+            self._cache.put(task.task_id, replaced)
+        return replaced
 
     def begin_open_tasks(self) -> OpenTasks:
         """Empty open tasks that every write from now on updates, in place of earlier ones."""
@@ -114,6 +130,10 @@ class TaskStore(ExpiringRows):
         """A page of the unscheduled, pending or running tasks, and the next ``after``: see ``rows.page``."""
         return page(self._table, [_UNRESOLVED], after, limit, _stored)
 
+    def unsettled(self, after: str, limit: int) -> tuple[Sequence[TaskVersion], str | None]:
+        """A page of the tasks that are unresolved, or whose events are unpublished: see ``rows.page``."""
+        return page(self._table, [_UNSETTLED], after, limit, version_in, _OF_VERSION)
+
     @property
     def knows_age(self) -> bool:
         """Whether ``search`` begins with the newest task, and not in the order of the taskIds."""
@@ -124,10 +144,13 @@ class TaskStore(ExpiringRows):
     ) -> tuple[Sequence[StoredTask], str | None]:
         """Tasks in that state, ``unresolved`` or ``all``, of a pool or of any: see ``rows.page``."""
         states = {"all": _ANY_STATE, "unresolved": _UNRESOLVED}
-        conditions = [states.get(state) or Condition("state", "eq", state)]
+        is_resolved = state in _RESOLVED_STATES
+        stored_as = Condition("state", "in", (state, UNPUBLISHED) if is_resolved else (state,))
+        conditions = [states.get(state, stored_as)]
         if task_queue_id:
             conditions.append(Condition("taskQueueId", "eq", task_queue_id))
-        return page(self._table, conditions, after, limit, _stored, newest_first=True)
+        found, next_after = page(self._table, conditions, after, limit, _stored, newest_first=True)
+        return [each for each in found if not is_resolved or each.task.state == state], next_after
 
     def _update_open_tasks(self, task: Task) -> None:
         if open_tasks := self._open_tasks:
@@ -147,4 +170,4 @@ def _entry(row: Row) -> tuple[str, OpenTask]:
 
 
 def _stored(row: Row) -> StoredTask:
-    return StoredTask(task_in(row), row.etag)
+    return StoredTask(task_in(row), row.etag, written_in(row))

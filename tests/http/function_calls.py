@@ -47,7 +47,7 @@ class CountedQueue(Queue):
             with self.counted:
                 assert services.resolver.handle_all() == 1
         with self.counted:  # once a second or so
-            services.timers.tick()
+            services.tick()
             services.workers.flush()
 
 

@@ -1,7 +1,7 @@
 """The services on memory storage and a fake clock. A test can intercept each call."""
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -17,10 +17,10 @@ from legacy_queue.ports import Clock, Waiter
 from legacy_queue.ports.account import StorageAccount
 from legacy_queue.ports.queue import QueuedMessage, QueueNotFound
 from legacy_queue.services.composition import Services
+from legacy_queue.services.process.liveness import DEAD_AFTER
 from legacy_queue.services.service_settings import ServiceSettings
 from legacy_queue.services.tasks.claims import ClaimProof
-from legacy_queue.stores import Storage, TaskStore, TimerRow, TimerStore
-from legacy_queue.stores.timer_store import stored
+from legacy_queue.stores import ProcessRow, ProcessStore, Storage, TaskStore
 from tests.domain.tasks import ALICE, CLAIM_TIMEOUT, MINUTE, NOW, SECOND, task_body
 from tests.memory_server import FakeClock, messages_in
 from tests.memory_server import Message as Message
@@ -65,7 +65,6 @@ class Harness:
         self.clock = FakeClock(NOW)
         self.account = EmbeddedAccount(None, self.clock, "http://127.0.0.1:1/azure", PREFIX)
         self.storage = Storage(self.account, PREFIX, self.clock)
-        self.timer_table = self.account.table(f"{PREFIX}timers")
         self.broker = FakeBroker()
         self._required = frozenset(required)
         self._events_read = 0
@@ -91,8 +90,8 @@ class Harness:
         waiter, clock = waiter or SystemWaiter(), clock or self.clock
         storage = Storage(account or self.account, PREFIX, clock)
         self._replicas += 1  # so that rows have the same names in each run
-        timers = TimerStore(storage.account.table(f"{PREFIX}timers"), clock, f"p{self._replicas}")
-        storage = intercept_storage(with_stores(storage, timers=timers), intercept)
+        processes = ProcessStore(storage.account.table(f"{PREFIX}processes"), clock, f"p{self._replicas}")
+        storage = intercept_storage(with_stores(storage, processes=processes), intercept)
         if wrap_tasks or not caches_tasks:
             storage = with_stores(storage, tasks=(wrap_tasks or UncachedTasks)(storage.tasks))
         broker = intercept_port(self.broker, intercept, "broker.")
@@ -102,20 +101,25 @@ class Harness:
     def run_timers(self, advance: timedelta = timedelta(0), services: Services | None = None) -> int:
         """Advance the clock, then do the work of the threads. Returns the number of handled timers."""
         services = services or self.services
+        services.processes.look()  # a row that has not changed since is that of a dead process
         self.clock.advance(advance)
         total, handled = 0, 1
         while handled:
             if services.publisher.check():
-                services.timers.retry_now()
-            services.timers.tick()
-            services.timers.receive()
+                services.ledger.repeat_now()
+            services.tick()
+            services.processes.look()
             handled = services.resolver.handle_all()
             total += handled
         return total
 
     def sweep(self, advance: timedelta = timedelta(0), services: Services | None = None) -> None:
-        self.clock.advance(advance)
-        (services or self.services).periodic_jobs.do_due(FakeEvent(self.clock))
+        """Advance the clock, then do the periodic jobs: the other processes are dead by now."""
+        services = services or self.services
+        services.processes.look()
+        self.clock.advance(max(advance, DEAD_AFTER))
+        services.processes.look()
+        services.periodic_jobs.do_due(FakeEvent(self.clock))
 
     def events(self) -> list[PublishedEvent]:
         """The events published since the last call: exchange, taskId (or taskGroupId), runId."""
@@ -123,15 +127,14 @@ class Harness:
         self._events_read += len(new)
         return [published_event(event) for event in new]
 
-    def timers(self) -> list[TimerRow]:
-        """The stored timers. The next is first."""
-        rows = (stored(row)[0] for row in self.timer_table.page([], "", 1000).rows)
-        return sorted(rows, key=lambda row: row.timer.due)
+    def processes(self) -> Sequence[ProcessRow]:
+        """The rows of the processes."""
+        return self.storage.processes.others()
 
     def kill_process(self) -> None:
-        """Lose the process and all timers. A new process serves from now on."""
-        for row in self.timers():
-            self.timer_table.delete(row.partition, row.key)
+        """Lose the process and what it owed. A new process serves from now on."""
+        for row in self.processes():
+            self.storage.processes.remove(row)
         self.services = self.replica()
 
     def create(self, **changes: Any) -> str:

@@ -131,8 +131,14 @@ def with_stores(storage: Storage, **stores: object) -> Storage:
 
 
 def intercept_storage(storage: Storage, intercept: Intercept) -> Storage:
-    prefixes = {"tasks": "", "groups": "", "work_queues": "", "dependencies": "dependency."}
-    prefixes |= {name: f"{name[:-1]}." for name in ("timers", "leases", "artifacts", "blobs", "workers")}
+    prefixes = {
+        "processes": "process.",
+        "tasks": "",
+        "groups": "",
+        "work_queues": "",
+        "dependencies": "dependency.",
+    }
+    prefixes |= {name: f"{name[:-1]}." for name in ("artifacts", "blobs", "workers")}
     stores = ((name, getattr(storage, name), prefix) for name, prefix in prefixes.items())
     return with_stores(storage, **{name: intercept_port(store, intercept, at) for name, store, at in stores})
 

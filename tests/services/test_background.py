@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -21,12 +21,13 @@ from legacy_queue.ports import BrokerAway, Flag
 from legacy_queue.services.composition import Services
 from legacy_queue.services.gate import Gate
 from legacy_queue.services.process.background import Background
+from legacy_queue.services.process.liveness import DEAD_AFTER, READ_EVERY
+from legacy_queue.services.process.processes import Processes
 from legacy_queue.services.recovery.jobs import PAGE, Pace, PeriodicJob
 from legacy_queue.services.recovery.periodic_jobs import PeriodicJobs
 from tests.domain.tasks import CLAIM_TIMEOUT, DAY, HOUR, MINUTE, NOW, SECOND, task_body
-from tests.memory_server import FakeClock, memory_storage
+from tests.memory_server import FakeClock
 from tests.services.harness import (
-    PREFIX,
     PROVISIONER,
     QUEUE,
     WORKER_TYPE,
@@ -34,7 +35,7 @@ from tests.services.harness import (
     Harness,
     Logs,
 )
-from tests.services.ports import CallRecorder, FaultAt, intercept_port
+from tests.services.ports import CallRecorder, FaultAt
 from tests.system.processes import wait_until
 
 OFTEN = Pace(*[SECOND / 100] * 4)
@@ -68,7 +69,7 @@ def test_the_threads_publish_unpublished_events_when_the_broker_is_back(harness:
 
 def test_a_process_ends_its_expired_claims_without_reading_rows(harness: Harness) -> None:
     harness.services = harness.replica()
-    with running(harness.services, replace(OFTEN, receive=HOUR)):
+    with running(harness.services, replace(OFTEN, look=HOUR)):
         task_id = harness.claimed()
         harness.clock.advance(CLAIM_TIMEOUT)
         wait_until(lambda: harness.states(task_id) == ["exception claim-expired", "pending"])
@@ -109,16 +110,16 @@ def test_the_calls_of_workers_are_written_by_a_thread_and_at_the_end(harness: Ha
 def test_a_failure_is_logged_and_the_thread_goes_on(
     harness: Harness, error: Exception, event: str, level: str, logs: Logs
 ) -> None:
-    looks: list[str] = []
+    writes: list[str] = []
 
     def fail_twice(name: str, call: Callable[[], Any]) -> Any:
-        looks.extend([name] * (name == "timer.due"))
-        if name == "timer.due" and len(looks) <= 2:
+        writes.extend([name] * (name == "process.write"))
+        if name == "process.write" and len(writes) <= 2:
             raise error
         return call()
 
     with running(harness.replica(fail_twice)):
-        wait_until(lambda: len(looks) > 2)
+        wait_until(lambda: len(writes) > 2)
     assert [(entry["event"], entry["log_level"]) for entry in logs] == [(event, level)] * 2
 
 
@@ -134,22 +135,28 @@ def test_a_thread_that_ends_by_a_defect_is_logged_and_begins_again(logs: Logs) -
 
     harness = Harness()
     task_id = harness.claimed()  # by a dead process
+
+    def is_retried() -> bool:
+        harness.clock.advance(MINUTE)
+        return len(harness.task(task_id).runs) == 2
+
     with running(harness.replica(waiter=Defective())):
-        harness.clock.advance(CLAIM_TIMEOUT + MINUTE)
-        wait_until(lambda: len(harness.task(task_id).runs) == 2)
+        wait_until(is_retried)
     assert "background-restarted" in [entry["event"] for entry in logs]
 
 
-def test_a_process_stops_while_storage_is_away_and_timers_fire_later(harness: Harness, logs: Logs) -> None:
-    """Its timer fires later, and publishes the events again."""
-    away = FaultAt(1, of="timer.put", before=ServiceUnavailable("storage is away"))
+def test_a_process_stops_while_storage_is_away_and_another_takes_over_later(
+    harness: Harness, logs: Logs
+) -> None:
+    """Its row names what it has done, so that the events are published again."""
+    away = FaultAt(1, of="process.write", before=ServiceUnavailable("storage is away"))
     harness.services = harness.replica(away)
     background = harness.services.background(OFTEN)
-    task_id = harness.claimed()
+    task_id = harness.create()
     background.stop()
     assert [entry["event"] for entry in logs] == ["background-delayed"]
-    harness.run_timers(MINUTE, harness.replica())
-    assert harness.events().count(("task-running", task_id, 0)) == 2
+    harness.run_timers(DEAD_AFTER, harness.replica())
+    assert harness.events().count(("task-pending", task_id, 0)) == 2
 
 
 STOPPED_WHILE_STARTING = """
@@ -196,15 +203,23 @@ class Pages:
         return [after for after, _, _ in self.done]
 
 
-class Processes:
+class Process:
+    """One among others, which is the first of them or not."""
+
     def __init__(self) -> None:
         self.clock = FakeClock(NOW)
-        self.leases = memory_storage(self.clock, "http://127.0.0.1:1/azure", PREFIX).leases
         self.stop = FakeEvent(self.clock)
+        self.answers = list[bool | Exception]()
+
+    def is_first(self) -> bool:
+        answer = self.answers.pop(0) if self.answers else True
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
     def periodic_jobs(self, *steps: Callable[[str, int, datetime | None], str | None]) -> PeriodicJobs:
         periodic_jobs = [PeriodicJob(f"job {number}", HOUR, step) for number, step in enumerate(steps)]
-        return PeriodicJobs(periodic_jobs, self.leases, self.clock, SystemWaiter())
+        return PeriodicJobs(periodic_jobs, cast(Processes, self), self.clock, SystemWaiter())
 
     def do(self, periodic_jobs: PeriodicJobs) -> timedelta:
         """Do the due jobs. Returns how long until the next may be due."""
@@ -212,67 +227,53 @@ class Processes:
 
 
 @pytest.fixture
-def processes() -> Processes:
-    return Processes()
+def process() -> Process:
+    return Process()
 
 
-def test_a_job_is_done_by_pages_with_a_pause_as_long_as_a_page_took_or_shorter(processes: Processes) -> None:
+def test_a_job_is_done_by_pages_with_a_pause_as_long_as_a_page_took_or_shorter(process: Process) -> None:
     took = iter([0.0, 0.03, 3.0, 0.0])
-    pages = Pages(4, lambda _: processes.clock.advance(timedelta(seconds=next(took))))
-    processes.do(processes.periodic_jobs(pages))
+    pages = Pages(4, lambda _: process.clock.advance(timedelta(seconds=next(took))))
+    process.do(process.periodic_jobs(pages))
     assert pages.done == [(f"page {number}" if number else "", PAGE, None) for number in range(4)]
-    assert processes.stop.waits == [0, 0.03, 0.1]
+    assert process.stop.waits == [0, 0.03, 0.1]
 
 
-def test_a_job_that_takes_long_lets_the_others_go_on_after_each_turn(processes: Processes) -> None:
+def test_a_job_that_takes_long_lets_the_others_go_on_after_each_turn(process: Process) -> None:
     done = list[str]()
 
     def takes_a_second(name: str) -> Callable[[str], None]:
         def take(_after: str) -> None:
             done.append(name)
-            processes.clock.advance(timedelta(seconds=1))
+            process.clock.advance(timedelta(seconds=1))
 
         return take
 
     long, short = Pages(12, takes_a_second("long")), Pages(2, takes_a_second("short"))
-    processes.do(processes.periodic_jobs(long, short))
+    process.do(process.periodic_jobs(long, short))
     assert done == [*["long"] * 5, *["short"] * 2, *["long"] * 7]
     assert long.pages == ["", *(f"page {number}" for number in range(1, 12))]
 
 
-def test_a_process_does_due_jobs_until_it_stops(processes: Processes) -> None:
+def test_a_process_does_due_jobs_until_it_stops(process: Process) -> None:
     pages = Pages(1)
-    stop = FakeEvent(processes.clock, NOW + 5 * HOUR + MINUTE)
-    processes.periodic_jobs(pages).run(stop, Gate())
+    stop = FakeEvent(process.clock, NOW + 5 * HOUR + MINUTE)
+    process.periodic_jobs(pages).run(stop, Gate())
     assert len(pages.done) == 6
     assert set(stop.waits) == {60.0}  # the clock may be moved meanwhile
 
 
-def test_another_process_continues_the_job_of_a_stopped_process_at_once(processes: Processes) -> None:
-    stop = FakeEvent(processes.clock)
-    first, second = Pages(3, lambda after: stop.set() if after == "page 1" else None), Pages(3)
-    processes.periodic_jobs(first).do_due(stop)
-    processes.do(processes.periodic_jobs(second))
-    assert (first.pages, second.pages) == (["", "page 1"], ["page 2"])
-
-
-def test_another_process_continues_the_job_of_a_dead_process(processes: Processes) -> None:
-    def dies(after: str) -> None:
-        if after == "page 2":
-            raise SystemExit
-
-    first, second = Pages(4, dies), Pages(4)
-    with pytest.raises(SystemExit):
-        processes.do(processes.periodic_jobs(first))
-    periodic_jobs = processes.periodic_jobs(second)
-    assert processes.do(periodic_jobs) > timedelta(0)
-    assert second.done == []
-    processes.clock.advance(5 * MINUTE)
-    processes.do(periodic_jobs)
-    assert first.pages + second.pages == ["", "page 1", "page 2", "page 3"]
-    processes.clock.advance(HOUR)
-    processes.do(periodic_jobs)
-    assert second.done[2:][0] == ("", PAGE, NOW)  # when the first process began
+def test_only_the_first_process_does_jobs_and_begins_each_of_another_anew(process: Process) -> None:
+    pages = Pages(2)
+    process.answers = [False, False]
+    periodic_jobs = process.periodic_jobs(pages)
+    for _ in range(2):
+        assert process.do(periodic_jobs) == READ_EVERY
+    assert pages.done == []
+    process.do(periodic_jobs)
+    process.clock.advance(HOUR)
+    process.do(periodic_jobs)
+    assert pages.done == [("", PAGE, None), ("page 1", PAGE, None), ("", PAGE, NOW), ("page 1", PAGE, NOW)]
 
 
 def test_expired_tasks_and_queues_that_nobody_uses_are_removed(harness: Harness) -> None:
@@ -296,7 +297,7 @@ def test_expired_tasks_and_queues_that_nobody_uses_are_removed(harness: Harness)
     ids=repr,
 )
 def test_a_job_that_fails_begins_anew_or_goes_on_after_an_outage_and_the_others_are_done(
-    processes: Processes, error: Exception, again: list[str], logged: list[tuple[str, str]], logs: Logs
+    process: Process, error: Exception, again: list[str], logged: list[tuple[str, str]], logs: Logs
 ) -> None:
     errors = [error]
 
@@ -305,28 +306,15 @@ def test_a_job_that_fails_begins_anew_or_goes_on_after_an_outage_and_the_others_
             raise errors.pop()
 
     first, other = Pages(3, fails), Pages(1)
-    processes.periodic_jobs(first, other).run(FakeEvent(processes.clock, NOW + 2 * MINUTE), Gate())
+    process.periodic_jobs(first, other).run(FakeEvent(process.clock, NOW + 2 * MINUTE), Gate())
     assert (first.pages, len(other.done)) == (["", *again, "page 1", "page 2"], 1)
     assert [(entry["event"], entry["job"]) for entry in logs if "job" in entry] == logged
 
 
-def test_a_process_whose_job_fails_does_not_release_the_lease_of_its_successor(processes: Processes) -> None:
-    second = Pages(1)
-
-    def fails(_after: str) -> None:
-        processes.clock.advance(6 * MINUTE)
-        processes.do(processes.periodic_jobs(second))
-        raise ValueError("a defect")
-
-    assert processes.do(processes.periodic_jobs(Pages(1, fails))) <= MINUTE
-    assert len(second.done) == 1
-
-
-def test_jobs_go_on_after_a_lease_could_not_be_acquired(processes: Processes, logs: Logs) -> None:
-    fault = FaultAt(0, of="acquire", before=ValueError("a defect"))
-    leases = intercept_port(processes.leases, fault)
+@pytest.mark.parametrize("error", [ServiceUnavailable("storage is away"), ValueError("a defect")], ids=repr)
+def test_jobs_go_on_after_nobody_knew_who_is_first(process: Process, error: Exception, logs: Logs) -> None:
+    process.answers = [error]
     pages = Pages(1)
-    periodic_jobs = PeriodicJobs([PeriodicJob("job", HOUR, pages)], leases, processes.clock, SystemWaiter())
-    periodic_jobs.run(FakeEvent(processes.clock, NOW + 2 * MINUTE), Gate())
+    process.periodic_jobs(pages).run(FakeEvent(process.clock, NOW + 2 * MINUTE), Gate())
     assert len(pages.done) == 1
-    assert [entry["event"] for entry in logs] == ["periodic-job-failed"]
+    assert [entry["event"] for entry in logs] == ["periodic-job-failed"] * isinstance(error, ValueError)

@@ -11,17 +11,15 @@ from typing import Any, cast
 
 import pytest
 
-from legacy_queue.domain.ids import slugid
 from legacy_queue.ports.account import StorageAccount
 from legacy_queue.ports.queue import Queue
 from legacy_queue.ports.table import Table
-from tests.domain.tasks import ALICE, MINUTE, task_body
+from tests.domain.tasks import ALICE, MINUTE
 from tests.services.harness import PREFIX, PROVISIONER, WORKER_TYPE, Harness
 from tests.services.ports import Intercept, call_through, intercept_port
 from tests.system.processes import wait_until
 
-TIMER = "timers.put"
-TIMERS = "timers.batch"  # of several calls
+NAMED = "processes.put"  # the row of the process names the task
 CLAIMED = ["tasks.merge", "work.update"]
 
 
@@ -42,8 +40,7 @@ class Metered:
         return getattr(self._account, name)
 
     def _operate(self, name: str, call: Callable[[], Any]) -> Any:
-        if not name.endswith(".now"):  # nothing is sent
-            self.names.append(name)
+        self.names.append(name)
         return self._intercept(name, call)
 
     def take(self) -> list[str]:
@@ -67,7 +64,7 @@ class Process(Harness):
         return self.metered.take()
 
     def follow_up(self) -> list[str]:
-        """The operations of the resolver, without a tick of the timers."""
+        """The operations of the resolver, without a beat of the process."""
         self.services.resolver.handle_all()
         return self.costs()
 
@@ -77,11 +74,11 @@ def process() -> Process:
     return Process()
 
 
-def test_each_call_of_a_life_costs_two_operations_and_the_first_two_shared_ones(process: Process) -> None:
+def test_each_call_of_a_life_costs_two_operations_and_the_first_two_a_shared_one(process: Process) -> None:
     task_id = process.create()
-    assert (process.costs(), process.follow_up()) == (["groups.batch", "tasks.insert", TIMER, "work.put"], [])
+    assert (process.costs(), process.follow_up()) == (["groups.batch", "tasks.insert", "work.put"], [])
     process.claim(process.receive_one())
-    assert (process.costs(), process.follow_up()) == (CLAIMED, [])
+    assert (process.costs(), process.follow_up()) == ([NAMED, *CLAIMED], [])
     process.services.claims.reclaim(task_id, 0)
     assert process.costs() == CLAIMED
     process.complete(task_id)
@@ -89,13 +86,17 @@ def test_each_call_of_a_life_costs_two_operations_and_the_first_two_shared_ones(
     assert process.follow_up() == ["dependencies.get", "groups.delete", "groups.page"]
 
 
-def test_a_later_claim_costs_a_read_and_a_shared_timer_more(process: Process) -> None:
-    process.create()
+def test_a_late_claim_costs_a_read_more_and_a_late_report_a_shared_row(process: Process) -> None:
+    task_id = process.create()
     message = process.receive_one()
     process.run_timers(MINUTE)
     process.costs()
     process.claim(message)
-    assert process.costs() == sorted([*CLAIMED, TIMER, "workers.get"])
+    assert process.costs() == [NAMED, *CLAIMED, "workers.get"]
+    process.run_timers(MINUTE)
+    process.costs()
+    process.complete(task_id)
+    assert process.costs() == [NAMED, "tasks.merge", "work.delete"]
 
 
 def test_claim_work_costs_one_receive_more_for_a_batch(process: Process) -> None:
@@ -110,33 +111,31 @@ def test_claim_work_costs_one_receive_more_for_a_batch(process: Process) -> None
 
     claim(1)
     for tasks in (1, 8):
-        assert claim(tasks) == sorted([*CLAIMED * tasks, "work.receive"])
+        assert claim(tasks) == sorted([*[NAMED, *CLAIMED] * tasks, "work.receive"])
 
 
-def test_concurrent_calls_share_timers_and_group_batches() -> None:
-    """Calls that come while a row or a batch is being written share the next."""
+def test_concurrent_claims_share_writes_of_the_row_of_the_process() -> None:
+    """Calls that come while the row is being written share the next."""
     holds, may_go = threading.Event(), threading.Event()
 
     def held_up(name: str, call: Callable[[], Any]) -> Any:
-        if holds.is_set() and name in (TIMER, TIMERS, "groups.batch"):
+        if holds.is_set() and name == NAMED:
             assert may_go.wait(60)
         return call()
 
-    process, group = Process(held_up), slugid()
-    process.create(taskGroupId=group)
+    process = Process(held_up)
+    for _ in range(16):
+        process.create()
+    messages = process.receive()
     process.costs()
-    create = process.services.tasks.create
     with ThreadPoolExecutor(16) as threads:
         holds.set()
-        calls = [threads.submit(create, slugid(), task_body(taskGroupId=group)) for _ in range(16)]
+        calls = [threads.submit(process.claim, message) for message in messages]
         try:
-            wait_until(lambda: process.services.timers.waiting == 15)
+            wait_until(lambda: process.services.processes.waiting == 15)
         finally:
             holds.clear()
             may_go.set()
         for call in calls:
             call.result(60)
-    costs = process.costs()
-    assert (costs.count(TIMER), costs.count(TIMERS)) == (1, 1)
-    assert costs.count("groups.batch") <= 16
-    assert (costs.count("tasks.insert"), costs.count("work.put")) == (16, 16)
+    assert process.costs() == sorted([NAMED, NAMED, *CLAIMED * 16])

@@ -229,7 +229,7 @@ def test_a_poll_gets_the_work_of_another_process_at_its_next_look(tmp_path: Path
 
 
 def test_a_poll_that_waits_gets_the_last_work_of_a_process_that_tells_and_ends(harness: Harness) -> None:
-    here, there = (harness.replica(claim_work_wait=60 * SECOND, tells_offers_as=slugid) for _ in range(2))
+    here, there = (harness.replica(claim_work_wait=60 * SECOND, tells_offers=True) for _ in range(2))
     task_id = slugid()
     with waiting(here, ALICE) as claimed:
         wait_until(here.poller.waiting)

@@ -139,7 +139,7 @@ def test_a_move_takes_few_steps_while_the_broker_is_away_and_tasks_end_at_their_
     assert server.clock.moves < 10
     server.broker.capacity = None
     assert server.services.publisher.check()
-    server.services.timers.retry_now()
+    server.services.ledger.repeat_now()
     server.control.advance(MINUTE)
     assert sorted(server.ended_runs()) == sorted((task_id, 0) for task_id in [*claimed, pending])
 

@@ -30,8 +30,8 @@ def test_a_dependency_that_expires_before_the_deadline_is_refused_without_a_trac
     assert harness.storage.tasks.load(task_id) is None
     assert harness.storage.groups.load(task_id) is None
     assert dependents(harness, soon) == dependents(harness, later) == []
-    harness.run_timers()
-    assert task_id not in [row.timer.task_id for row in harness.timers()]
+    harness.run_timers(5 * SECOND)
+    assert [row.names for row in harness.processes()] == [[]]
     assert harness.events() == []
     harness.services.tasks.create(task_id, {**body, "dependencies": [later]})
 
@@ -71,7 +71,15 @@ def test_the_dependents_of_a_task_are_read_in_pages_and_only_for_that_task(harne
 def test_a_dependency_costs_two_reads_and_a_row_of_its_own(harness: Harness) -> None:
     required, calls = harness.create(), CallRecorder()
     harness.replica(calls).tasks.create(slugid(), task_body(dependencies=[required]))
-    assert calls.names == ["load", "timer.put", "join", "insert", "broker.publish", "dependency.add", "load"]
+    assert calls.names == [
+        "load",
+        "process.write",
+        "join",
+        "insert",
+        "broker.publish",
+        "dependency.add",
+        "load",
+    ]
 
 
 def test_a_dependency_resolved_while_the_task_is_created_satisfies_it(harness: Harness) -> None:

@@ -42,7 +42,9 @@ def test_while_the_broker_is_away_only_the_check_calls_it() -> None:
     assert [event for _, event in events_in(buffer)] == [ONE]
 
 
-def test_a_transition_does_not_overtake_events_that_only_a_timer_says_are_missing(harness: Harness) -> None:
+def test_a_transition_does_not_overtake_what_only_this_process_knows_to_be_missing(
+    harness: Harness,
+) -> None:
     task_id = slugid()
     server = harness.replica(FaultAt(0, of="replace", before=ServiceUnavailable("storage is away")))
     harness.broker.capacity = 0
@@ -55,7 +57,9 @@ def test_a_transition_does_not_overtake_events_that_only_a_timer_says_are_missin
     assert of_task(harness.events(), task_id) == LIFE[:3]
 
 
-def test_an_artifact_does_not_overtake_events_that_only_a_timer_says_are_missing(harness: Harness) -> None:
+def test_an_artifact_does_not_overtake_what_only_this_process_knows_to_be_missing(
+    harness: Harness,
+) -> None:
     task_id = harness.create()
     away = FaultAt(1, of="replace", before=ServiceUnavailable("storage is away"))  # 0 is the claim
     server = harness.replica(away)
@@ -85,23 +89,25 @@ def test_a_mark_that_another_process_may_have_made_meanwhile_stays(harness: Harn
         harness.broker.capacity = None
 
     harness.broker.capacity = 0
+    harness.services = harness.replica(FaultAt(1, of="broker.publish", after=by_another))
     task_id = harness.create()
     harness.broker.capacity = None
-    server = harness.replica(FaultAt(0, of="broker.publish", after=by_another))
-    server.claims.claim(harness.task(task_id), 0, ALICE, ClaimProof())
+    harness.run_timers(SECOND)
     assert (harness.task(task_id).state, harness.task(task_id).is_unpublished) == ("exception", True)
 
 
 def test_a_process_that_dies_leaves_the_mark_of_what_another_did_not_publish(harness: Harness) -> None:
+    harness.services = harness.replica(FaultAt(1, of="broker.publish", before=Crash()))
     harness.broker.capacity = 0
     task_id = harness.create()
     harness.broker.capacity = None
-    dying = harness.replica(FaultAt(0, of="broker.publish", before=Crash()))
     with pytest.raises(Crash):
-        dying.claims.claim(harness.task(task_id), 0, ALICE, ClaimProof())
+        harness.run_timers(SECOND)
     harness.kill_process()
-    harness.complete(task_id, services=harness.replica())
-    assert of_task(harness.events(), task_id) == LIFE
+    harness.services.claims.claim(harness.task(task_id), 0, ALICE, ClaimProof())
+    harness.complete(task_id)
+    harness.run_timers()
+    assert of_task(harness.events(), task_id)[:4] == LIFE
 
 
 def test_workers_that_call_another_process_each_time_cause_no_event_twice(harness: Harness) -> None:
@@ -111,7 +117,7 @@ def test_workers_that_call_another_process_each_time_cause_no_event_twice(harnes
     assert [(name, run_id) for name, _, run_id in harness.events()] == LIFE
 
 
-def test_a_timer_publishes_the_unpublished_events_of_another_process_too(harness: Harness) -> None:
+def test_a_look_publishes_the_unpublished_events_of_another_process_too(harness: Harness) -> None:
     harness.broker.capacity = 0
     task_id = harness.create()
     harness.clock.advance(SECOND)

@@ -11,7 +11,7 @@ import pytest
 from legacy_queue.domain.errors import RequestConflict, ResourceNotFound, ServiceUnavailable
 from legacy_queue.domain.ids import slugid
 from tests.domain.tasks import MINUTE, SECOND, task_body
-from tests.services.harness import PREFIX, Harness, Logs
+from tests.services.harness import Harness, Logs
 from tests.services.ports import Crash, FaultAt
 
 GROUP = "eWIgwMgxSfeXQ36iBbOxiQ"
@@ -139,53 +139,9 @@ def test_a_create_that_died_before_it_joined_its_group_leaves_none(harness: Harn
         harness.replica(FaultAt(0, of="join", before=Crash())).tasks.create(slugid(), body())
     for _ in range(2):
         harness.run_timers(16 * SECOND)
-    assert harness.timers() == []
+    assert [row.names for row in harness.processes()] == [[]]
     with pytest.raises(ResourceNotFound):
         harness.services.groups.seal(GROUP)
-
-
-def forget_founder(harness: Harness, *keys: str) -> None:
-    """Version 0.1.0 stored no rows of a group for the task whose taskId is the taskGroupId."""
-    table = harness.account.table(f"{PREFIX}groups")
-    for key in (f"member-{GROUP}", f"active-{GROUP}-0000", *keys):
-        table.delete(GROUP, key)
-    harness.services = harness.replica()
-
-
-def test_a_task_that_0_1_0_stored_without_a_row_of_its_group_is_in_it_after_the_first_sweep(
-    harness: Harness,
-) -> None:
-    member(harness, GROUP)
-    other = member(harness)
-    forget_founder(harness)
-    assert harness.storage.groups.members(GROUP, "", 9) == [other]
-    harness.sweep()
-    assert harness.storage.groups.members(GROUP, "", 9) == sorted([GROUP, other])
-    harness.run(other)
-    assert resolutions(harness) == 0
-    harness.run(GROUP)
-    assert resolutions(harness) == 1
-
-
-def test_a_resolved_task_that_0_1_0_stored_without_a_group_gets_one_in_which_nothing_is_active(
-    harness: Harness,
-) -> None:
-    harness.run(member(harness, GROUP))
-    harness.run_timers()
-    forget_founder(harness, "group", "open")
-    with pytest.raises(ResourceNotFound):
-        harness.services.groups.load(GROUP)
-    harness.sweep()
-    assert harness.services.groups.seal(GROUP).scheduler_id == "scheduler"
-    assert (harness.storage.groups.members(GROUP, "", 9), active(harness)) == ([GROUP], 0)
-
-
-def test_a_task_that_0_1_0_stored_is_canceled_with_its_sealed_group(harness: Harness) -> None:
-    member(harness, GROUP)
-    harness.services.groups.seal(GROUP)
-    forget_founder(harness)
-    harness.sweep()
-    assert harness.services.group_changes.cancel(GROUP) == [GROUP]
 
 
 def test_a_repeated_seal_changes_nothing_and_publishes_again(harness: Harness) -> None:
@@ -251,7 +207,7 @@ def test_a_task_that_is_inserted_while_it_is_barred_is_canceled(harness: Harness
         dying.tasks.create(late, body())
     harness.services.groups.seal(GROUP)
     task = replace(harness.task(GROUP), task_id=late)
-    replica = harness.replica(FaultAt(0, of="bar", before=lambda: harness.storage.tasks.insert(task)))
+    replica = harness.replica(FaultAt(0, of="bar", before=lambda: harness.storage.tasks.insert(task, "")))
     assert sorted(replica.group_changes.cancel(GROUP)) == sorted([GROUP, late])
 
 

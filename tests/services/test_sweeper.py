@@ -1,7 +1,6 @@
 """Tasks are repaired and advanced, also beside corrupt ones: docs/explanation/recovery.md#sweeper."""
 
 from collections import Counter
-from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, cast
 
@@ -15,12 +14,12 @@ from legacy_queue.ports import Corrupt
 from legacy_queue.ports.account import StorageAccount
 from legacy_queue.ports.table import Condition
 from legacy_queue.services.composition import Services
+from legacy_queue.services.process.ledger import Look, Owed
 from legacy_queue.services.recovery.advance import Next
-from legacy_queue.services.recovery.jobs import JOB_LEASE, PAGE
-from legacy_queue.services.recovery.timers import FiredTimer
+from legacy_queue.services.recovery.jobs import PAGE
 from legacy_queue.services.tasks.claims import ClaimProof
 from legacy_queue.services.tasks.lost_messages import LostMessages
-from legacy_queue.stores import Group, JobLease, StoredTask, TaskStore
+from legacy_queue.stores import Group, StoredTask, TaskStore
 from tests.domain.tasks import ALICE, CLAIM_TIMEOUT, DAY, HOUR, MINUTE, NOW, SECOND, task_body
 from tests.services.harness import (
     HIGH,
@@ -83,27 +82,6 @@ def test_a_message_is_that_of_a_run_if_it_is_signed_and_in_a_queue_of_its_pool(h
     assert found == [False, False, True, True, True, True, True]
 
 
-def test_a_sweep_goes_on_though_reading_all_messages_outlasts_its_lease(harness: Harness) -> None:
-    shown = harness.account.shown_messages
-    assert shown
-
-    class Slow:
-        def page(self, after: str, limit: int) -> tuple[Sequence[tuple[str, str]], str | None]:
-            harness.clock.advance(JOB_LEASE)
-            taken_over = harness.storage.leases.acquire("sweep-tasks", harness.clock.now() + JOB_LEASE)
-            assert isinstance(taken_over, JobLease)
-            return shown.page(after, limit)
-
-    tasks = {harness.create() for _ in range(PAGE + 1)}
-    while harness.messages():
-        lose_messages(harness)
-    services = harness.replica(account=cast(StorageAccount, ShowsMessages(harness.account, Slow())))
-    for wait in (11 * MINUTE, JOB_LEASE):
-        harness.sweep(wait, services)
-    offered = Counter(Message.read(message).task_id for message in harness.messages())
-    assert offered == dict.fromkeys(tasks, 1)
-
-
 @pytest.mark.parametrize("shows", [True, False])
 def test_a_page_that_fails_half_way_offers_nothing_twice(harness: Harness, shows: bool) -> None:
     tasks = {harness.create() for _ in range(2)}
@@ -113,7 +91,7 @@ def test_a_page_that_fails_half_way_offers_nothing_twice(harness: Harness, shows
     services = harness.replica(fails, account=account)
     with pytest.raises(ServiceUnavailable):
         harness.sweep(11 * MINUTE, services)
-    harness.sweep(JOB_LEASE, services)
+    harness.sweep(MINUTE, services)
     assert Counter(message.task_id for message in harness.receive()) == dict.fromkeys(tasks, 1)
 
 
@@ -147,7 +125,7 @@ def test_a_task_without_a_timer_ends_within_20_minutes_of_its_deadline(harness: 
 def test_the_sweep_goes_on_after_a_task_that_fails(harness: Harness, logs: Logs) -> None:
     tasks = sorted(harness.create(deadline=format_time(NOW + MINUTE)) for _ in range(2))
     harness.kill_process()
-    fails = FaultAt(0, of="timer.put", before=ValueError("a defect"))
+    fails = FaultAt(0, of="process.write", before=ValueError("a defect"))
     harness.sweep(20 * MINUTE, harness.replica(fails))
     assert [harness.task(task_id).state for task_id in tasks] == ["pending", "exception"]
     assert "sweep-failed" in [entry["event"] for entry in logs]
@@ -183,7 +161,8 @@ MARGIN = CLAIM_TIMEOUT / 20  # for the clock of another process
 def advance(
     server: Services, task_id: str, since: datetime | None = None, is_published: bool = False, group: str = ""
 ) -> Next:
-    return server.advance.repeat_effects(FiredTimer(task_id, since, is_published, group, tries=0))
+    owed = [Owed(1, task_id, since, group, is_published=is_published)] if since else []
+    return server.advance.look(Look(task_id, owed))
 
 
 def test_a_task_remembered_before_its_end_is_read(harness: Harness) -> None:
@@ -241,7 +220,9 @@ def test_a_task_whose_events_cannot_be_published_now_is_marked(harness: Harness)
     """Its writer may have died before it could do so."""
     task_id = harness.create()
     assert not harness.task(task_id).is_unpublished
-    harness.services.advance.end_if_due(task_id, is_published=False)
+    harness.broker.capacity = 0
+    result = advance(harness.replica(), task_id, NOW)
+    assert (result.is_complete, result.is_published, result.is_marked) == (False, False, True)
     assert harness.task(task_id).is_unpublished
 
 
@@ -276,13 +257,13 @@ def test_the_timer_of_a_corrupt_task_is_dropped(harness: Harness) -> None:
     corrupt(harness, unreadable)
     harness.run_timers(48 * HOUR)
     assert harness.task(other).state == "exception"
-    assert harness.timers() == []
+    assert harness.services.ledger.in_memory() == 0
 
 
 @pytest.mark.parametrize("error", [Corrupt("the row cannot be read"), ValueError("a defect")], ids=repr)
 def test_a_sweep_of_groups_goes_on_after_a_failure(harness: Harness, error: Exception, logs: Logs) -> None:
     for _ in range(3):
-        harness.storage.groups.join(slugid(), Group(slugid(), "-", harness.clock.now() + 24 * HOUR))
+        harness.storage.groups.join(slugid(), Group(slugid(), "-", harness.clock.now() + 24 * HOUR), "")
     services = harness.replica(FaultAt(0, of="load", before=error))
     harness.sweep(11 * MINUTE, services)
     harness.run_timers(services=services)

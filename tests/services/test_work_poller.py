@@ -5,8 +5,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from copy import copy
-from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -14,19 +12,15 @@ from typing import Any
 import pytest
 
 from legacy_queue.adapters.clock import SystemWaiter
-from legacy_queue.domain.errors import ServiceUnavailable
-from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.priority import PRIORITIES, WorkQueue, work_queues
 from legacy_queue.ports import Flag, Waiter
 from legacy_queue.ports.queue import QueuedMessage
-from legacy_queue.services.claim_work.wakes import Wakes
 from legacy_queue.services.claim_work.work_poller import WaitingRequest, WorkPoller
 from legacy_queue.services.gate import Gate
-from legacy_queue.stores import OfferStore
 from tests.domain.tasks import HOUR, MS, NOW, SECOND
-from tests.memory_server import FakeClock, MemoryTable, memory_storage
-from tests.services.harness import HIGH, PREFIX, PROVISIONER, QUEUE, WORKER_TYPE
-from tests.services.ports import FaultAt, intercept_port
+from tests.memory_server import FakeClock
+from tests.services.harness import PROVISIONER, WORKER_TYPE
+from tests.services.processes import World
 from tests.system.processes import wait_until
 
 QUEUES = dict(zip(PRIORITIES, work_queues(PROVISIONER, WORKER_TYPE), strict=True))
@@ -59,24 +53,25 @@ class Scene:
     asked for, ``times`` the seconds since the begin at which it polled.
     """
 
-    def __init__(self, wakes: bool = False) -> None:
-        self.clock = FakeClock(NOW)
+    def __init__(self, tells: bool = False) -> None:
+        self.world = World()
+        self.clock = self.world.clock
         self.begin = self.clock.monotonic()
         self.gate = Gate()
-        self.storage = memory_storage(self.clock, "http://127.0.0.1:1/azure", PREFIX)
+        self.storage = self.world.storage
         self.polls: list[str] = []
         self.counts: list[int] = []
         self.times: list[float] = []
         self.released: list[str] = []
         self.disconnected: set[int] = set()  # the numbers of requests of ``asked_together``, from 1
         self.during: Callable[[], object] = lambda: None
-        self.wakes = Wakes(self.storage.offers, self.clock, slugid) if wakes else None
+        self.offers = self.world.process().offers if tells else None
         self.waiter = PassingWaiter(self.clock)
         self.poller = self.new_poller(self.waiter)
 
     def new_poller(self, waiter: Waiter) -> WorkPoller:
         queues: Any = self
-        return WorkPoller(queues, self.clock, waiter, self.gate, 1, self.wakes)
+        return WorkPoller(queues, self.clock, waiter, self.gate, 1, self.offers)
 
     def receive(self, queue: WorkQueue, count: int, hidden_for: timedelta) -> Sequence[QueuedMessage]:
         self.polls.append(queue.priority)
@@ -147,8 +142,8 @@ def test_messages_are_given_to_the_waiting_requests_in_turn(scene: Scene) -> Non
 
 @pytest.mark.parametrize("moment", ["received", "given"])
 def test_messages_that_no_request_waits_for_are_released_and_other_processes_are_told(moment: str) -> None:
-    scene = Scene(wakes=True)
-    there = Wakes(scene.storage.offers, scene.clock, slugid)
+    scene = Scene(tells=True)
+    there = scene.world.process().offers
 
     def answer() -> bool:
         if scene.polls:
@@ -160,9 +155,9 @@ def test_messages_that_no_request_waits_for_are_released_and_other_processes_are
     assert scene.ask(2, HOUR, answer if moment == "given" else lambda: False) == []
     assert scene.released == ["a", "b"]
     told: list[WorkQueue] = []
-    for wakes in (scene.wakes, there):
-        assert wakes
-        wakes.exchange(told.append, scene.poller.poll_now, waits=True)
+    for offers in (scene.offers, there):
+        assert offers
+        offers.exchange(told.append, scene.poller.poll_now, waits=True)
     assert told == [QUEUES["highest"]]
 
 
@@ -277,143 +272,14 @@ def test_few_worker_types_are_polled_at_a_time_and_one_with_new_work_at_once() -
 
 
 def test_an_empty_queue_is_polled_seldom_while_other_processes_tell_of_their_offers() -> None:
-    scene = Scene(wakes=True)
-    wakes = scene.wakes
-    assert wakes
+    scene = Scene(tells=True)
+    offers = scene.offers
+    assert offers
 
     def exchange() -> None:
         if scene.clock.monotonic() - scene.begin < 9 * SECOND:
-            wakes.exchange(scene.poller.offered, scene.poller.poll_now, waits=True)
+            offers.exchange(scene.poller.offered, scene.poller.poll_now, waits=True)
 
     scene.waiter.after = exchange
     assert scene.ask(timeout=25 * SECOND) == []
     assert scene.times[:6] == [0, 0.9, 7.9, 14.9, 19.9, 20.8]
-
-
-# processes on Azure tell each other what they offer: see the theory in services/claim_work/wakes.py
-
-BEGAN = FakeClock(NOW).monotonic()
-
-
-class Shared:
-    def __init__(self) -> None:
-        self.clock, self.store = FakeClock(NOW), OfferStore(MemoryTable())
-
-    def process(self, store: OfferStore | None = None) -> "Process":
-        return Process(Wakes(store or self.store, self.clock, slugid))
-
-
-@dataclass
-class Process:
-    """``polls`` are the queues to poll since the last look, None for all."""
-
-    wakes: Wakes
-    polls: list[WorkQueue | None] = field(default_factory=list)
-
-    def offer(self, queue: WorkQueue = QUEUE, delay: timedelta = NO_DELAY) -> None:
-        self.wakes.on_offer(queue, delay)
-        self.exchange(waits=False)
-
-    def exchange(self, *, waits: bool = True) -> list[WorkQueue | None]:
-        self.polls = []
-        self.wakes.exchange(self.polls.append, lambda: self.polls.append(None), waits=waits)
-        return self.polls
-
-
-@pytest.fixture
-def shared() -> Shared:
-    return Shared()
-
-
-def test_a_process_that_waits_is_told_of_each_offer_of_another_once(shared: Shared) -> None:
-    here, there = shared.process(), shared.process()
-    assert here.exchange() == []
-    there.offer()
-    assert (here.exchange(), here.exchange(), there.exchange()) == ([QUEUE], [], [])
-    there.offer(HIGH)
-    there.offer()
-    there.offer()
-    assert here.exchange() == [QUEUE, HIGH]
-
-
-def test_the_forks_of_a_process_tell_each_other(shared: Shared) -> None:
-    here = shared.process()
-    there = Process(copy(here.wakes))
-    here.exchange()
-    there.offer()
-    assert here.exchange() == [QUEUE]
-
-
-def test_a_hidden_message_is_told_of_once_it_is_visible_to_its_own_process_too(shared: Shared) -> None:
-    here, there = shared.process(), shared.process()
-    there.offer(delay=10 * SECOND)
-    assert here.exchange() == []
-    shared.clock.advance(10 * SECOND)  # storage counts whole seconds
-    assert there.exchange(waits=False) == here.exchange() == []
-    shared.clock.advance(SECOND)
-    assert there.exchange(waits=False) == [QUEUE]
-    assert here.exchange() == [QUEUE]
-
-
-def test_a_process_that_has_not_read_for_a_while_begins_anew(shared: Shared) -> None:
-    process = shared.process()
-    process.exchange()
-    for _ in range(3):
-        shared.clock.advance(5 * SECOND)
-        process.exchange()
-    assert process.wakes.is_told(BEGAN)
-    shared.clock.advance(10 * SECOND)
-    assert not process.wakes.is_told(BEGAN)
-    process.exchange()
-    assert process.wakes.is_told(BEGAN + 25 * SECOND)
-    assert not process.wakes.is_told(BEGAN + 24 * SECOND)
-
-
-def test_an_offer_stays_in_its_row_for_longer_than_a_process_relies_on_what_it_read(shared: Shared) -> None:
-    here, there = shared.process(), shared.process()
-    here.exchange()
-    there.offer()
-    shared.clock.advance(10 * SECOND)
-    there.offer(HIGH)
-    assert set(here.exchange()) == {QUEUE, HIGH}
-    shared.clock.advance(20 * SECOND)
-    there.offer(HIGH)
-    assert [[*offers.numbers] for offers in shared.store.read() if offers.numbers] == [[HIGH]]
-
-
-def test_the_others_poll_once_for_a_process_that_died_once_its_messages_are_visible(shared: Shared) -> None:
-    """It leaves no row, also where no request waits."""
-    here, other, dead = shared.process(), shared.process(), shared.process()
-    dead.exchange(waits=False)
-    for _ in range(27):  # it polled when it was to write again, and its messages are hidden for 20 s
-        assert here.exchange() == other.exchange() == []
-        shared.clock.advance(SECOND)
-    assert here.exchange() == other.exchange() == [None]
-    assert len(shared.store.read()) == 2
-    assert here.exchange() == other.exchange() == []
-    for _ in range(25):
-        here.exchange(waits=False)
-        shared.clock.advance(5 * SECOND)
-    assert len(shared.store.read()) == 1
-
-
-def test_a_row_that_was_written_since_is_not_removed(shared: Shared) -> None:
-    process = shared.process()
-    process.exchange()
-    [offers] = shared.store.read()
-    process.offer()
-    shared.store.remove(offers)
-    assert [list(offers.numbers) for offers in shared.store.read()] == [[QUEUE]]
-
-
-@pytest.mark.parametrize("applied", ["before", "after"])
-def test_an_offer_is_told_after_storage_was_away(shared: Shared, applied: str) -> None:
-    here = shared.process()
-    fault = FaultAt(1, **{applied: ServiceUnavailable("away")}, of="write")
-    there = shared.process(intercept_port(shared.store, fault))
-    there.exchange(waits=False)  # else it would write again in any case
-    here.exchange()
-    with pytest.raises(ServiceUnavailable):
-        there.offer()
-    there.exchange(waits=False)
-    assert here.exchange() == [QUEUE]

@@ -18,14 +18,13 @@ from legacy_queue.domain.messages import read_message
 from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.domain.times import format_time
 from legacy_queue.services.tasks.claims import ClaimProof
-from legacy_queue.stores import LeaseStore
 from tests.simulation.record import Record
 from tests.simulation.workload import PROTOCOLS, Scheduler, SimulatedWorker, Unanswered
 from tests.simulation.world import LATENCY, PREFIX, SETTINGS, Call, Process, World
 
-_PERIODIC = ("leases", "broker.check", "timers.page", "account", "blob")  # calls that no task causes
+_PERIODIC = ("broker.check", "processes.page", "account", "blob")  # calls that no task causes
 # calls about what only the process itself uses meanwhile: their order makes no difference to the other
-_OWN = ("timers", "workers", "leases", "work.create", "broker.check")
+_OWN = ("processes", "workers", "work.create", "broker.check")
 _READS = ("get", "page", "peek", "count")  # of ports
 _END = 45 * 60.0  # seconds: each task has ended
 _SETTINGS = replace(SETTINGS, claim_timeout=timedelta(seconds=20), poll_visibility=timedelta(seconds=10))
@@ -37,21 +36,12 @@ class Trial:
     def __init__(self, *, starts: bool = True) -> None:
         self.world = World(settings=_SETTINGS)
         self.record = Record(self.world)
-        self._do_jobs()
         self.first = self.world.new_process(starts=starts)
         self.second = self.world.new_process(starts=starts)
         self.scheduler = _Scheduler(self)
         self.task_id = self.further_id = ""
         self.body: Mapping[str, Any] = {}
         self.proof = ClaimProof()
-
-    def _do_jobs(self) -> None:
-        """The periodic jobs were done just now: most calls of a process that starts are about them."""
-        leases = LeaseStore(self.world.account.table(f"{PREFIX}leases"), self.world.clock)
-        names = ("tasks", "groups", "artifacts", "dependencies", "workers", "work-queues")
-        others = ("sweep-tasks", "sweep-members", "discard-blocks", "enroll-founders")
-        for job in (*others, *(f"expire-{name}" for name in names)):
-            leases.acquire(job, self.world.clock.at(_END))
 
     def work(self, name: str, protocol: str, *deeds: str) -> "_Worker":
         """A worker does this with the runs that it claims, one after another, and then completes all."""
@@ -264,7 +254,7 @@ def _report(deed: str) -> Act:
 def _end(trial: Trial, process: Process) -> None:
     """A report, and what follows from it."""
     _report("completed")(trial, process)
-    process.services.timers.tick()
+    process.services.tick()
     process.services.resolver.handle_all()
 
 

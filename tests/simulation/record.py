@@ -489,8 +489,10 @@ class Record:
         return found
 
     def check_nothing_left(self) -> None:
-        for name in ("tasks", "groups", "dependencies", "artifacts", "timers"):
+        alive = {f"p{process.number:04}" for process in self._world.alive}
+        for name in ("tasks", "groups", "dependencies", "artifacts", "processes"):
             rows = self._world.account.table(PREFIX + name).page([], "", 1000).rows
+            rows = [row for row in rows if row.partition not in alive]
             if rows:
                 raise Broken("nothing-left-over", rows[0].partition, f"{len(rows)} rows in {name}")
         for name, _ in self._world.account.queues(PREFIX):
@@ -500,7 +502,7 @@ class Record:
 
     def check_timers(self) -> None:
         for process in self._world.alive:
-            if count := process.services.timers.in_memory():
+            if count := process.services.ledger.in_memory():
                 raise Broken("nothing-left-over", f"p{process.number}", f"{count} timers in memory")
 
 

@@ -4,7 +4,7 @@ Tasks come at a rate. Each waits for a while, a worker polls its signed URL and 
 reports it after a while. Calls a task are those of the servers; the polls of workers come beside them.
 
 Rate and limits are scaled down together, so that --tasks are simulated. Then fewer calls come at the same
-time in a server, whose timers could share an operation: calls a task are an upper bound. A real scale of 1
+time in a server, which could share a write of its row: calls a task are an upper bound. A real scale of 1
 needs --tasks of rate x 56. Prices are inputs: look yours up.
 
 Azure limits the rows of a partition. A batch counts with all its rows, a page as one. The limit is for rows
@@ -315,7 +315,7 @@ def load(options: argparse.Namespace, rate: float, servers: int) -> Found:
         "servers": f"{servers}",
         "scale": f"{scale:.2f}",
         "calls a task": f"{kinds.total():.1f}",
-        "of timers": f"{sum(count for kind, count in kinds.items() if kind.startswith('timers.')):.1f}",
+        "of processes": f"{sum(count for kind, count in kinds.items() if kind.startswith('processes.')):.1f}",
         "of workers' polls": f"{polls:.1f}",
         "hottest queue/s": f"{queue * rate:.0f}",
         "hottest partition, rows/s": f"{hottest[partition][0]:.0f} ({partition})",

@@ -1,9 +1,9 @@
 """Processes of the server on one storage and one broker, in one virtual time.
 
 Each call of a port takes time. By the faults of the world it is refused, applied without an answer, or
-repeated by the adapter; a message is lost, doubled, late, forged or misplaced; a timer is lost; a page ends
-early; the process is killed there, or stands still. Storage and broker are outside of all processes and
-outlive them.
+repeated by the adapter; a message is lost, doubled, late, forged or misplaced; the row of a process is lost;
+a page ends early; the process is killed there, or stands still. Storage and broker are outside of all
+processes and outlive them.
 """
 
 import hashlib
@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any, TypeVar, cast
 
 import gevent
@@ -34,14 +34,14 @@ from legacy_queue.ports.table import PARTITION, RowPage, Table
 from legacy_queue.services.composition import Services
 from legacy_queue.services.recovery.jobs import Pace
 from legacy_queue.services.service_settings import ServiceSettings
-from legacy_queue.stores import Storage, TimerStore
+from legacy_queue.stores import ProcessStore, Storage
 from tests.services.ports import with_stores
 from tests.simulation.virtual_time import VirtualClock, VirtualTime, VirtualWaiter
 
 Result = TypeVar("Result")
 
 PREFIX = "q"
-TABLES = ("tasks", "groups", "dependencies", "artifacts", "timers", "leases", "workers")
+TABLES = ("tasks", "groups", "dependencies", "artifacts", "processes", "workers")
 SETTINGS = ServiceSettings(
     secrets=[b"the-secret-of-all-processes"],
     issuer=Client("queue", "the-access-token-of-the-issuer", ("*",)),
@@ -85,7 +85,7 @@ class Faults:
     late: float = 0.0
     forged: float = 0.0  # beside it, one for the same run that another server has signed
     misplaced: float = 0.0  # beside it, the same in another queue
-    forgotten: float = 0.0  # a stored timer
+    forgotten: float = 0.0  # the row of a process
     hung_up: float = 0.0  # the client of claimWork, while it waits
     skew: float = 0.0  # seconds, up to which the clock of a process is wrong
     killed: float = 0.0  # the process, at a call that writes or publishes
@@ -283,10 +283,10 @@ class World:
         if call.name == "work.put":
             return self._put_message(call.port, *call.words, **call.named)
         result = call.apply()
-        if call.name == "timers.put" and self.happens("forgotten"):
-            partition, key, _ = call.words
+        if call.name == "processes.put" and self.happens("forgotten"):
+            partition, key, values = call.words
             call.port.delete(partition, key)
-            self.forgotten.add(key.partition(".")[0])
+            self.forgotten |= {*_ID.findall(f"{values}")}
         return result
 
     def _put_message(self, queue: Any, text: str, hidden_for: timedelta, *life: timedelta) -> Any:
@@ -335,11 +335,12 @@ class Process:
         self.clock.skew = timedelta(seconds=wrong * world.faults.skew)
         self._requests: dict[AsyncResult[Any], None] = {}
         storage = Storage(cast(StorageAccount, _Account(self)), PREFIX, self.clock)
-        timers = TimerStore(storage.account.table(f"{PREFIX}timers"), self.clock, f"p{number}")
-        storage = with_stores(storage, timers=timers)  # whose rows have the same names in each run
+        table = storage.account.table(f"{PREFIX}processes")
+        # its row has the same name in each run
+        storage = with_stores(storage, processes=ProcessStore(table, self.clock, f"p{number:04}"))
         broker = cast(Broker, _Port(self, Broker, world.broker, "broker", "broker", "broker"))
         waiter = VirtualWaiter(world.time, self.resume)
-        settings = replace(world.settings, tells_offers_as=lambda: f"p{number}")
+        settings = replace(world.settings, tells_offers=True)
         self.services = Services(storage, broker, self.clock, waiter, settings)
         self.background = self.services.background(world.pace)
 
@@ -414,11 +415,6 @@ class _Port:
                 return process.world.call(made)
 
             setattr(self, method, call)
-
-    def now(self) -> datetime:
-        """Of a table: as late as the Date of Azure's answers, which has whole seconds."""
-        found: datetime = self._port.now()
-        return found.replace(microsecond=0)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._port, name)

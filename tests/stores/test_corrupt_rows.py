@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 from legacy_queue.domain.ids import slugid
 from legacy_queue.ports import Corrupt
 from legacy_queue.ports.table import Row, Table
-from legacy_queue.stores import Dependent, Group, JobLease, Storage
+from legacy_queue.stores import Dependent, Group, Storage
 from tests.domain.tasks import DAY, NOW
 from tests.memory_server import FakeClock, memory_storage
 
@@ -69,7 +69,7 @@ def logged(logs: list[MutableMapping[str, Any]]) -> int:
 def test_a_task_with_a_corrupt_or_missing_property_is_an_error_and_left_out(
     storage: Storage, logs: list[MutableMapping[str, Any]], name: str, value: Any
 ) -> None:
-    task = storage.tasks.insert(new_task()).task
+    task = storage.tasks.insert(new_task(), "").task
     table = table_of(storage, "tasks")
     (row,) = rows(table)
     values = {**row.values, name: value}
@@ -86,7 +86,7 @@ def test_a_task_with_a_corrupt_or_missing_property_is_an_error_and_left_out(
 def test_corrupt_rows_of_a_group_are_left_out(storage: Storage, logs: list[MutableMapping[str, Any]]) -> None:
     group, tasks = slugid(), sorted(slugid() for _ in range(3))
     for task_id in tasks:
-        storage.groups.join(task_id, Group(group, "scheduler", NOW))
+        storage.groups.join(task_id, Group(group, "scheduler", NOW), "")
     table = table_of(storage, "groups")
     for key in ("member-", "member-a'b", "active-x-y", "active-a'b-0000"):
         table.insert(group, key, {"since": NOW, "expires": NOW})
@@ -94,7 +94,7 @@ def test_corrupt_rows_of_a_group_are_left_out(storage: Storage, logs: list[Mutab
     for _ in range(2):
         assert list(storage.groups.members(group, "", 10)) == tasks
         assert list(storage.groups.members(group, "", 3)) == tasks
-        assert [row.task_id for row in storage.groups.all_active("", 100)[0]] == tasks[1:]
+        assert [row.task_id for row in storage.groups.all_active("", 100, also_old=True)[0]] == tasks[1:]
     assert logged(logs) == 4
     table.put(group, "group", {"expires": "x"})
     for _ in range(2):
@@ -113,15 +113,3 @@ def test_a_corrupt_dependent_is_left_out(storage: Storage, logs: list[MutableMap
         table_of(storage, "dependencies").insert(required, key, {"requires": requires, "expires": NOW})
     assert [one.task_id for one in storage.dependencies.dependents(required, "", 9)] == waiting
     assert logged(logs) == 2
-
-
-def test_a_corrupt_lease_begins_anew(storage: Storage) -> None:
-    lease = storage.leases.acquire("sweep", NOW)
-    assert isinstance(lease, JobLease)
-    storage.leases.renew(lease, NOW, "cursor", NOW)
-    for name in ("until", "cursor", "since"):
-        table_of(storage, "leases").merge("sweep", "lease", {name: True})
-        taken = storage.leases.acquire("sweep", NOW + DAY)
-        assert isinstance(taken, JobLease)
-        assert (taken.cursor, taken.since) == ("", None)
-        assert storage.leases.acquire("sweep", NOW + DAY) == NOW + DAY

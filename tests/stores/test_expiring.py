@@ -39,7 +39,7 @@ def test_the_rows_of_a_partition_are_removed_together() -> None:
     groups = GroupStore(table, FakeClock())
     members = [slugid() for _ in range(40)]
     for member in members:
-        groups.join(member, Group(GROUP, "scheduler", NOW))
+        groups.join(member, Group(GROUP, "scheduler", NOW), "")
     table.batches = 0
     table.moved = ("group", f"member-{members[7]}")
     remove_all_expired(groups, NOW + HOUR)

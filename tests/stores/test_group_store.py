@@ -1,5 +1,4 @@
 from dataclasses import replace
-from functools import partial
 
 import pytest
 
@@ -14,19 +13,19 @@ from .paging import pages, remove_all_expired
 def test_a_sealed_group_takes_no_new_member(storage: Storage, other: Storage) -> None:
     group_id, first = slugid(), slugid()
     for store in (storage, other):  # both have seen it
-        store.groups.join(first, Group(group_id, "scheduler", NOW))
+        store.groups.join(first, Group(group_id, "scheduler", NOW), "")
     sealed = storage.groups.seal(group_id, NOW - DAY)
     assert sealed == Group(group_id, "scheduler", NOW, sealed=NOW - DAY)
     for store in (storage, other):
         with pytest.raises(Sealed):
-            store.groups.join(slugid(), Group(group_id, "scheduler", NOW))
-        assert store.groups.join(first, Group(group_id, "scheduler", NOW)).sealed == NOW - DAY
+            store.groups.join(slugid(), Group(group_id, "scheduler", NOW), "")
+        assert store.groups.join(first, Group(group_id, "scheduler", NOW), "").sealed == NOW - DAY
     assert other.groups.seal(group_id, NOW) == other.groups.load(group_id) == sealed
     assert storage.groups.members(group_id, "", 9) == [first]
 
 
 def test_a_group_that_is_about_to_expire_can_be_sealed(storage: Storage, backend: Backend) -> None:
-    group = storage.groups.join(slugid(), Group(slugid(), "scheduler", NOW))
+    group = storage.groups.join(slugid(), Group(slugid(), "scheduler", NOW), "")
     storage.account.table(f"{backend.prefix}groups").delete(group.task_group_id, "open")
     assert storage.groups.seal(group.task_group_id, NOW - DAY) == replace(group, sealed=NOW - DAY)
 
@@ -35,16 +34,14 @@ def test_there_is_nothing_to_seal_where_there_is_no_group(storage: Storage) -> N
     assert storage.groups.seal(slugid(), NOW) is None
 
 
-def test_a_rerun_and_a_task_of_an_old_row_enter_a_sealed_group(storage: Storage, other: Storage) -> None:
-    group = storage.groups.join(slugid(), Group(slugid(), "scheduler", NOW))
+def test_a_rerun_enters_a_sealed_group(storage: Storage, other: Storage) -> None:
+    group = storage.groups.join(slugid(), Group(slugid(), "scheduler", NOW), "")
     assert other.groups.seal(group.task_group_id, NOW - DAY)
-    old, again = slugid(), slugid()
+    again = slugid()
     storage.groups.activate(again, group, 1)
-    storage.groups.enroll(old, group)
     assert again in [active.task_id for active in storage.groups.active(group.task_group_id, "", 9)]
-    assert storage.groups.is_member(old, group.task_group_id)
     with pytest.raises(Sealed):
-        storage.groups.join(slugid(), group)
+        storage.groups.join(slugid(), group, "")
 
 
 def test_a_process_that_knows_an_older_version_of_a_group_does_not_shorten_its_life(
@@ -52,7 +49,7 @@ def test_a_process_that_knows_an_older_version_of_a_group_does_not_shorten_its_l
 ) -> None:
     group_id = slugid()
     for store, days in ((storage, 0), (other, 9), (storage, 5)):
-        store.groups.join(slugid(), Group(group_id, "scheduler", NOW + days * DAY))
+        store.groups.join(slugid(), Group(group_id, "scheduler", NOW + days * DAY), "")
     assert storage.groups.load(group_id) == Group(group_id, "scheduler", NOW + 9 * DAY)
 
 
@@ -61,10 +58,10 @@ def test_a_task_enters_a_group_that_expired_after_this_process_saw_it(
 ) -> None:
     group, task_id, later = Group(slugid(), "scheduler", NOW), slugid(), NOW + 9 * DAY
     for enter in (
-        lambda: storage.groups.join(task_id, Group(group.task_group_id, "scheduler", later)),
+        lambda: storage.groups.join(task_id, Group(group.task_group_id, "scheduler", later), ""),
         lambda: storage.groups.activate(task_id, replace(group, expires=later), 0),
     ):
-        storage.groups.join(slugid(), Group(group.task_group_id, "scheduler", NOW))
+        storage.groups.join(slugid(), Group(group.task_group_id, "scheduler", NOW), "")
         remove_all_expired(other.groups, NOW + DAY)
         enter()
         assert other.groups.load(group.task_group_id) == replace(group, expires=later)
@@ -75,26 +72,20 @@ def all_active(storage: Storage) -> list[ActiveTask]:
     return [active for page in pages(lambda after: storage.groups.all_active(after, 100)) for active in page]
 
 
-def test_active_tasks_are_found_by_their_state_but_those_of_old_rows_among_all(
-    storage: Storage, backend: Backend
-) -> None:
+def test_active_tasks_of_all_groups_say_which_write_made_them_members(storage: Storage) -> None:
     group = Group(slugid(), "scheduler", NOW)
-    joined, activated, old = (slugid() for _ in range(3))
-    for task_id in (joined, old):
-        storage.groups.join(task_id, Group(group.task_group_id, "scheduler", NOW))
+    joined, activated = slugid(), slugid()
+    storage.groups.join(joined, group, f"process/{joined}")
     storage.groups.activate(activated, group, 2)
-    table = storage.account.table(f"{backend.prefix}groups")
-    table.put(group.task_group_id, f"active-{old}-0000", {"since": NOW, "expires": NOW})
-    for also_old, wanted in ((False, {joined, activated}), (True, {joined, activated, old})):
-        found = pages(partial(storage.groups.all_active, limit=2, also_old=also_old))
-        assert {active.task_id for page in found for active in page} == wanted
+    written = {active.task_id: active.written for active in all_active(storage)}
+    assert written == {joined: f"process/{joined}", activated: ""}
 
 
 def test_a_group_expires_with_its_members_and_active_tasks(storage: Storage, other: Storage) -> None:
     group_id, kept_id = slugid(), slugid()
     for _ in range(3):
-        storage.groups.join(slugid(), Group(group_id, "scheduler", NOW))
-        other.groups.join(slugid(), Group(kept_id, "scheduler", NOW + DAY))
+        storage.groups.join(slugid(), Group(group_id, "scheduler", NOW), "")
+        other.groups.join(slugid(), Group(kept_id, "scheduler", NOW + DAY), "")
     remove_all_expired(storage.groups, NOW, 2)
     assert storage.groups.load(group_id)
     remove_all_expired(storage.groups, NOW + HOUR, 2)

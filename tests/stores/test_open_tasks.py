@@ -34,7 +34,7 @@ def listed(open_tasks: OpenTasks, state: str) -> Sequence[str]:
 def test_pending_and_running_tasks_are_read_with_their_task_queue_and_time(storage: Storage) -> None:
     pending, running, done, waiting = (new_task() for _ in range(4))
     for task in (pending, running, done, replace(waiting, runs=())):
-        storage.tasks.insert(task)
+        storage.tasks.insert(task, "")
     for task, changed in ((running, claimed(running)), (done, with_last_run(done, state="completed"))):
         stored = storage.tasks.load(task.task_id)
         assert stored
@@ -51,7 +51,7 @@ def test_pending_and_running_tasks_are_read_with_their_task_queue_and_time(stora
 def test_each_write_of_the_store_updates_the_open_tasks() -> None:
     tasks, task = TaskStore(MemoryTable()), new_task()
     open_tasks = read(tasks)
-    stored = tasks.insert(task)
+    stored = tasks.insert(task, "")
     assert (open_tasks.counts(QUEUE), listed(open_tasks, "pending")) == ((1, 0), [task.task_id])
     stored = tasks.replace(stored, replace(claimed(task), held=MessageLease("id", "receipt")))
     assert (open_tasks.messages_needed(QUEUE), read(tasks).messages_needed(QUEUE)) == (1, 1)
@@ -65,7 +65,7 @@ def test_each_write_of_the_store_updates_the_open_tasks() -> None:
 def test_a_page_does_not_overwrite_a_concurrent_write() -> None:
     table = MemoryTable()
     tasks, others, task = TaskStore(table), TaskStore(table), new_task()
-    others.insert(task)
+    others.insert(task, "")
     open_tasks = tasks.begin_open_tasks()
     open_tasks.record_write(with_last_run(task, state="completed"))
     assert read(tasks, open_tasks).counts(QUEUE) == (0, 0)

@@ -1,6 +1,7 @@
 import random
 from dataclasses import replace
 from datetime import datetime
+from itertools import chain
 from typing import Any
 
 import pytest
@@ -48,7 +49,7 @@ def test_every_field_of_a_task_of_the_maximum_size_comes_back_unchanged(
         held=MessageLease("3fa85f64-5717-4562-b3fc-2c963f66afa6", "AgAAAAMAAAAAAAAA+/+/zwE="),
         newest_blob='"a%/b\\' * 204,
     ).with_priority("high", NOW)
-    storage.tasks.replace(storage.tasks.insert(replace(task, retries_left=4)), task)
+    storage.tasks.replace(storage.tasks.insert(replace(task, retries_left=4), ""), task)
     loaded = other.tasks.load(task.task_id)
     assert loaded
     assert loaded.task == task
@@ -59,24 +60,51 @@ def test_a_barred_task_cannot_be_stored_and_is_not_there(storage: Storage, other
     assert storage.tasks.bar(task.task_id, NOW + 30 * DAY)
     assert other.tasks.bar(task.task_id, NOW + 30 * DAY)
     with pytest.raises(AlreadyExists):
-        other.tasks.insert(task)
+        other.tasks.insert(task, "")
     assert other.tasks.load(task.task_id) is None
     assert unresolved(storage.tasks, 1000) == []
     remove_all_expired(storage.tasks, NOW + 30 * DAY)
     assert storage.tasks.bar(task.task_id, NOW)
     remove_all_expired(storage.tasks, NOW + 31 * DAY)
-    assert storage.tasks.insert(task).task == task
+    assert storage.tasks.insert(task, "").task == task
     assert not other.tasks.bar(task.task_id, NOW)
 
 
-def test_a_task_that_another_process_wrote_is_not_marked_as_own(storage: Storage, other: Storage) -> None:
-    stored = storage.tasks.insert(new_task())
+def test_a_task_says_which_write_made_it_also_after_a_change_without_effects(
+    storage: Storage, other: Storage
+) -> None:
+    stored = storage.tasks.insert(new_task(), "first/1")
     seen = other.tasks.load(stored.task.task_id)
     assert seen
-    changed = other.tasks.replace(seen, with_last_run(seen.task, state="failed"))
+    unchanged = other.tasks.replace(seen, replace(seen.task, newest_blob="a blob"))
+    changed = other.tasks.replace(unchanged, with_last_run(seen.task, state="failed"), "other/7")
     back = storage.tasks.load(stored.task.task_id)
     assert back
-    assert [stored.is_own, seen.is_own, changed.is_own, back.is_own] == [True, False, True, False]
+    written = [version.written for version in (stored, seen, unchanged, changed, back)]
+    assert written == ["first/1"] * 3 + ["other/7"] * 2
+
+
+def test_who_takes_over_finds_the_tasks_that_are_unresolved_or_unpublished(storage: Storage) -> None:
+    """A resolved one, too. A search finds it in its state."""
+    unsettled = [task_in("unscheduled"), task_in("running")]
+    marked = [replace(task_in(state), is_unpublished=True) for state in ("pending", "completed", "failed")]
+    for number, task in enumerate([*unsettled, *marked, task_in("completed")]):
+        storage.tasks.insert(task, f"p/{number}")
+    found = list(chain.from_iterable(pages(lambda after: storage.tasks.unsettled(after, 2))))
+    assert {(each.task_id, each.is_unpublished) for each in found} == {
+        *((task.task_id, False) for task in unsettled),
+        *((task.task_id, True) for task in marked),
+    }
+    due = {each.task_id: (each.due, each.written) for each in found}
+    assert due[unsettled[0].task_id] == (unsettled[0].definition.deadline, "p/0")
+    assert due[marked[1].task_id] == (None, "p/3")
+    failed, _ = storage.tasks.search("failed", "", "", 10)
+    assert [each.task for each in failed] == [marked[2]]
+    stored = storage.tasks.load(marked[1].task_id)
+    assert stored
+    storage.tasks.replace(stored, replace(stored.task, is_unpublished=False))
+    completed, _ = storage.tasks.search("completed", "", "", 10)
+    assert len(completed) == 2
 
 
 def task_in(state: str, expires: datetime = NOW + 30 * DAY) -> Task:
@@ -95,7 +123,7 @@ def test_tasks_are_removed_once_they_are_resolved_and_have_expired(storage: Stor
     states = ("completed", "failed", "exception", "unscheduled", "pending", "running")
     tasks = [task_in(state, NOW + MS * n) for n in range(3) for state in states]
     for task in tasks:
-        storage.tasks.insert(task)
+        storage.tasks.insert(task, "")
     remove_all_expired(storage.tasks, NOW + MS)
     kept = [task.task_id for task in tasks if storage.tasks.load(task.task_id)]
     assert kept == [task.task_id for task in tasks[3:]]
@@ -108,7 +136,7 @@ def test_tasks_are_removed_once_they_are_resolved_and_have_expired(storage: Stor
 
 def test_tasks_are_found_by_state_the_newest_first_if_the_storage_knows_it(storage: Storage) -> None:
     states = ["unscheduled", "pending", "running", "completed", "failed", "exception"]
-    stored = {storage.tasks.insert(task_in(state)).task.task_id: state for state in states}
+    stored = {storage.tasks.insert(task_in(state), "").task.task_id: state for state in states}
     storage.tasks.bar(TASK_ID, NOW + DAY)
 
     def found(state: str) -> list[str]:
@@ -124,10 +152,10 @@ def test_tasks_are_found_by_state_the_newest_first_if_the_storage_knows_it(stora
 
 
 def test_a_removed_task_is_forgotten_and_cannot_be_changed(storage: Storage) -> None:
-    stored = storage.tasks.insert(task_in("completed", NOW))
+    stored = storage.tasks.insert(task_in("completed", NOW), "")
     storage.tasks.remove_expired(NOW + DAY, "", 10)
     assert storage.tasks.recall(stored.task.task_id) is None
     with pytest.raises(Changed):
         storage.tasks.replace(stored, stored.task)
     assert storage.tasks.load(stored.task.task_id) is None
-    storage.tasks.insert(stored.task)
+    storage.tasks.insert(stored.task, "")

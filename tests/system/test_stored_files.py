@@ -20,14 +20,12 @@ import requests
 
 from legacy_queue.adapters.embedded.sqlite_connection import VERSION
 from legacy_queue.testing import LegacyQueue
-from tests.stored.make import BEGIN, LARGE, SMALL
+from tests.stored.make import BEGIN, LARGE, SMALL, post
 from tests.system.processes import wait_until
 
 pytestmark = pytest.mark.processes
 
 STORED = Path(__file__).parents[1] / "stored"
-
-
 VERSIONS = sorted(path.parent.name for path in STORED.glob("*/known.json"))
 
 
@@ -41,21 +39,42 @@ def stored(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Leg
     for path in folder.rglob("*"):  # git keeps no modes
         path.chmod(0o700 if path.is_dir() else 0o600)
     folder.chmod(0o700)
+    known = json.loads((source / "known.json").read_text())
+    _kill_before_its_events(folder, known["tasks"]["failed"])
     if start == "backup":
         words = ["backup", str(tmp_path / start), "--data-dir", str(folder)]
         subprocess.run([sys.executable, "-m", "legacy_queue", *words], check=True)
         folder = tmp_path / start
     with LegacyQueue("embedded", data_dir=folder) as queue:
         queue.advance(BEGIN + timedelta(minutes=1) - queue.now())
-        yield queue, json.loads((source / "known.json").read_text())
+        yield queue, known
     with closing(sqlite3.connect(folder / "storage.sqlite")) as file:
         assert file.execute("PRAGMA user_version").fetchone() == (VERSION,)
         assert file.execute("PRAGMA integrity_check").fetchone() == ("ok",)
 
 
+def _kill_before_its_events(folder: Path, task_id: str) -> None:
+    """Leave what 0.1.0 left of a call that had written the task when it was killed."""
+    begin = f"d{BEGIN.timestamp() * 1000:.0f}"
+    timer = {"inserted": begin, "due": begin, "since": begin, "taskGroupId": "s", "hasArtifacts": False}
+    with closing(sqlite3.connect(folder / "storage.sqlite", isolation_level=None)) as file:
+        values = ("lqtimers", "0276123600-dead", f"{task_id}.dead.1", None, None, "e", json.dumps(timer))
+        file.execute("INSERT INTO rows VALUES (?, ?, ?, ?, ?, ?, ?)", values)
+
+
 def _members(queue: LegacyQueue, task_group_id: str) -> set[str]:
     group = requests.get(f"{queue.base_url}/task-group/{task_group_id}/list", timeout=60).json()
-    return {member["status"]["taskId"] for member in group.get("tasks", [])}
+    return {member["status"]["taskId"] for member in group["tasks"]}
+
+
+def _events(queue: LegacyQueue, task_id: str) -> list[str]:
+    events = queue.events(routing_key=f"primary.{task_id}.#")
+    return [event["exchange"].rpartition("/")[2] for event in events]
+
+
+def _resolutions(queue: LegacyQueue, task_group_id: str) -> int:
+    events = queue.events("task-group-resolved")
+    return [event["payload"]["taskGroupId"] for event in events].count(task_group_id)
 
 
 def test_tasks_claims_and_artifacts_of_an_earlier_version_go_on(stored: tuple[LegacyQueue, Any]) -> None:
@@ -66,11 +85,6 @@ def test_tasks_claims_and_artifacts_of_an_earlier_version_go_on(stored: tuple[Le
     for name, content in (("small", SMALL), ("large", LARGE)):
         url = f"{queue.base_url}/task/{tasks['completed']}/artifacts/public/{name}"
         assert requests.get(url, timeout=60).content == content
-
-    # 0.1.0 stored no row of the group for these, whose taskId is the taskGroupId.
-    wait_until(lambda: _members(queue, tasks["completed"]) == {tasks["completed"]})
-    members = {tasks[name] for name in ("running", "waiting", "blocked")}
-    wait_until(lambda: _members(queue, tasks["running"]) == members)
 
     # The claim goes on. Its credentials have ended: they are by the clock of the machine.
     claim = queue.client().reclaimTask(tasks["running"], 0)
@@ -84,3 +98,35 @@ def test_tasks_claims_and_artifacts_of_an_earlier_version_go_on(stored: tuple[Le
     assert queue.status(tasks["blocked"])["state"] == "unscheduled"
     run.report("completed")
     assert queue.status(tasks["blocked"])["state"] == "pending"
+
+
+def test_events_that_an_earlier_version_owed_are_published(stored: tuple[LegacyQueue, Any]) -> None:
+    queue, known = stored
+    tasks = known["tasks"]
+    life = ["task-defined", "task-pending", "task-running", "task-completed", "task-group-resolved"]
+    wait_until(lambda: _events(queue, tasks["owed-ended"]) == life)
+    wait_until(lambda: _events(queue, tasks["owed"]) == life[:2])
+    wait_until(lambda: _events(queue, tasks["failed"]) == [*life[:3], "task-failed", life[4]])
+    assert _events(queue, tasks["completed"]) == []
+
+
+def test_groups_of_an_earlier_version_are_listed_canceled_and_resolved(
+    stored: tuple[LegacyQueue, Any],
+) -> None:
+    """0.1.0 stored no row in the group for a task whose taskId is the taskGroupId."""
+    queue, known = stored
+    tasks = known["tasks"]
+    assert _members(queue, tasks["completed"]) == {tasks["completed"]}
+    assert _members(queue, tasks["running"]) == {tasks[name] for name in ("running", "waiting", "blocked")}
+
+    canceled = post(queue, f"/task-group/{tasks['sealed']}/cancel")
+    assert {*canceled["taskIds"]} == {tasks["sealed"], tasks["member"]}
+    assert queue.status(tasks["sealed"])["state"] == "exception"
+    wait_until(lambda: _resolutions(queue, tasks["sealed"]))
+
+    post(queue, f"/task-group/{tasks['rerun']}/seal")
+    run = queue.claim("rerun")
+    assert run is not None
+    assert _resolutions(queue, tasks["rerun"]) == 0
+    run.report("completed")
+    wait_until(lambda: _resolutions(queue, tasks["rerun"]))

@@ -115,9 +115,7 @@ class AzureAccount(StorageAccount):
     def table(self, name: str) -> AzureTable:
         if name not in self._tables_by_name:
             client = self._tables.get_table_client(name)
-            self._tables_by_name.setdefault(
-                name, AzureTable(client, self._transports["table"], self._emptied)
-            )
+            self._tables_by_name.setdefault(name, AzureTable(client, self._emptied))
         return self._tables_by_name[name]
 
     def queue(self, name: str) -> AzureQueue:
@@ -131,7 +129,7 @@ class AzureAccount(StorageAccount):
 
     def check(self) -> None:
         # not the properties of the service: roles for data do not allow that
-        next(self.queues(f"{self._prefix}-timers"), None)
+        next(self.queues(f"{self._prefix}-none"), None)
         missing = [self.container.name] if self.container.create() else []
         # an account may have thousands of other tables
         wanted = sorted(self._tables_by_name) or [""]

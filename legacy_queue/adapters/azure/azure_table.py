@@ -11,7 +11,6 @@ from azure.core.exceptions import HttpResponseError
 from azure.data.tables import TableClient, UpdateMode
 
 from legacy_queue.adapters.azure.errors import Refusals, call, find, present
-from legacy_queue.adapters.azure.transport import Transport
 from legacy_queue.ports import AlreadyExists, Changed, InvalidPlace
 from legacy_queue.ports.table import (
     KEY,
@@ -34,21 +33,16 @@ _REFUSALS: Mapping[str, Refusals] = {
     "merge": _LOST_RACE,
     "delete": {412: Changed},
 }
-_TIMESTAMP = "Timestamp"  # by which Azure names the time of the last write
 _NAMES = {"insert": "create", "put": "upsert", "merge": "update", "delete": "delete"}  # of the SDK
 
 
 class AzureTable(Table):
     """Each operation is one request. ``missing`` makes the error of all of them where there is no table."""
 
-    def __init__(self, client: TableClient, transport: Transport, missing: Callable[[], Exception]) -> None:
+    def __init__(self, client: TableClient, missing: Callable[[], Exception]) -> None:
         self._client: Any = client
-        self._transport = transport
         self._missing: Refusals = {"TableNotFound": missing}
         self._lost_race: Refusals = {**_LOST_RACE, **self._missing}
-
-    def now(self) -> datetime:
-        return call(lambda: self._transport.service_time(lambda: self.get("0", "0")))
 
     def get(self, partition: str, key: str) -> Row | None:
         check_key(partition, key)
@@ -85,7 +79,7 @@ class AzureTable(Table):
         check_limit(limit)
         if any(condition.value == () for condition in conditions):
             return RowPage([], None)
-        names = None if select is None else [PARTITION, KEY, _TIMESTAMP, *select]
+        names = None if select is None else [PARTITION, KEY, *select]
         parameters: dict[str, Value] = {}
         condition = " and ".join([_text(condition, parameters) for condition in conditions])
         options = {"results_per_page": limit, "select": names}
@@ -152,8 +146,7 @@ def _row(entity: Any) -> Row:
     for name, value in values.items():
         if isinstance(value, datetime):  # a subclass, of the SDK
             values[name] = _utc(value)
-    changed = _utc(entity.metadata["timestamp"])
-    return Row(values.pop(PARTITION), values.pop(KEY), values, entity.metadata["etag"], changed)
+    return Row(values.pop(PARTITION), values.pop(KEY), values, entity.metadata["etag"])
 
 
 def _utc(time: datetime) -> datetime:

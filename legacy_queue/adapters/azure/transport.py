@@ -15,8 +15,6 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime, timedelta
-from email.utils import parsedate_to_datetime
 from functools import cache
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from traceback import clear_frames
@@ -29,7 +27,6 @@ from azure.core.rest import HttpRequest
 from azure.core.utils import case_insensitive_dict
 from requests.utils import DEFAULT_CA_BUNDLE_PATH
 
-from legacy_queue.domain.times import to_milliseconds
 from legacy_queue.ports import Observe, ignore
 
 _MAX_IDLE_TIME = 60.0  # seconds: a connection that a firewall has dropped costs a whole timeout
@@ -72,8 +69,6 @@ class Transport(HttpTransport[HttpRequest, HttpResponse]):
         self._context = (self.context or default_context()) if at.scheme == "https" else None
         # with the time of the last use; the newest last
         self._idle: deque[tuple[HTTPConnection, float]] = deque()
-        # the Date of the last answer, and when it came
-        self._dated: tuple[str, float] | None = None
         self._is_closed = False
         weakref.finalize(self, _close_all, self._idle)
 
@@ -85,16 +80,6 @@ class Transport(HttpTransport[HttpRequest, HttpResponse]):
         _close_all(self._idle)
 
     def __exit__(self, *_: object) -> None: ...
-
-    def service_time(self, ask: Callable[[], object]) -> datetime:
-        """The time of the service: the Date of its last answer, and what has passed since.
-
-        Where there is no answer yet, ``ask`` gets one. Raises ValueError for an invalid or missing Date.
-        """
-        if self._dated is None:
-            ask()
-        date, received = self._dated or ("", 0)  # not a date
-        return to_milliseconds(parsedate_to_datetime(date) + timedelta(seconds=self.now() - received))
 
     def send(self, request: HttpRequest, *, is_sent_once: bool = False, **_: object) -> HttpResponse:
         """The last answer to up to three requests; raises ServiceRequestError, ServiceResponseError.
@@ -142,8 +127,6 @@ class Transport(HttpTransport[HttpRequest, HttpResponse]):
             is_sent = True
             answer = connection.getresponse()
             is_storage = answer.getheader("x-ms-request-id") or _AZURITE in answer.getheader("server", "")
-            if is_storage and (date := answer.getheader("date")):
-                self._dated = date, self.now()  # not after the body, which may be slow
             response = Response(request, answer)
             if not is_storage:
                 raise NotFromStorage

@@ -21,7 +21,6 @@ import time
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from datetime import datetime
 from threading import Lock
 from typing import Any, TypeVar
 
@@ -114,10 +113,6 @@ class Database:
         first = max(self._last_rank + 1, time.time_ns())
         self._last_rank = first + count - 1
         return first
-
-    def now(self) -> datetime:
-        """The time of the storage: all its processes are on one machine."""
-        return self._clock.now()
 
     def version(self) -> int:
         """Differs once another connection has changed the file."""

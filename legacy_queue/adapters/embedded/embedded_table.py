@@ -17,7 +17,6 @@ would sort all their rows by key.
 
 import json
 import os
-import re
 import sqlite3
 from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import suppress
@@ -45,11 +44,11 @@ from legacy_queue.ports.table import (
 
 _Key = tuple[str, str]  # partition and key
 
-_ETAG = re.compile(r'W/"(\d+)\.')  # older rows have no time in their etags
 _MAX_INTEGER = 2**63 - 1  # of SQLite
 _FIRST = "\0"  # before every character of a key
 _LAST = chr(0x10FFFF)  # behind every character of a key
-_INDEXED_STATES = ("unscheduled", "pending", "running", "active")  # of tasks, and of a group's members
+# of tasks that are unresolved or have unpublished events, and of a group's members
+_INDEXED_STATES = ("unscheduled", "pending", "running", "unpublished", "active")
 # what a page reads, which bounds the time that it takes: rows, and bytes of them beside the last row
 _MAX_READ = 250
 _MAX_SIZE = 512 * 1024
@@ -85,14 +84,11 @@ class EmbeddedTable(Table):
         self._database = database
         self._name = name
 
-    def now(self) -> datetime:
-        return self._database.now()
-
     def get(self, partition: str, key: str) -> Row | None:
         found = self._database.rows(
             f"SELECT etag, content FROM rows WHERE {_AT}", (self._name, partition, key)
         )
-        return _row(partition, key, _decoded(found[0][1]), found[0][0]) if found else None
+        return Row(partition, key, _decoded(found[0][1]), found[0][0]) if found else None
 
     def batch(self, partition: str, changes: Sequence[Change]) -> Sequence[str]:
         check_changes(partition, changes)
@@ -131,7 +127,7 @@ class EmbeddedTable(Table):
         values = [self._name, *asked, *walk.values]
         found, is_end = self._database.read(partial(_fetched, sql, values, limit))
         rows = [
-            _row(partition, key, _decoded(content, select), etag)
+            Row(partition, key, _decoded(content, select), etag)
             for _, partition, key, etag, content, _ in found
             if content is not None
         ]
@@ -154,8 +150,7 @@ class EmbeddedTable(Table):
         where, of_etag = (_AT, ()) if change.etag is None else (f"{_AT} AND etag = ?", (change.etag,))
         if change.kind == "delete":
             return (f"DELETE FROM rows WHERE {where}", (*at, *of_etag)), ""
-        # it has the time of the change, as on Azure: a column for that would change the file's version
-        etag = f'W/"{epoch_milliseconds(self.now())}.{os.urandom(8).hex()}"'
+        etag = f'W/"{os.urandom(8).hex()}"'
         state = values.get("state")
         expires = values.get("expires")
         columns = {
@@ -307,11 +302,6 @@ def _range(conditions: Sequence[Condition], name: str) -> tuple[str, str]:
 
 def _values(condition: Condition) -> tuple[Value, ...]:
     return condition.value if isinstance(condition.value, tuple) else (condition.value,)
-
-
-def _row(partition: str, key: str, values: Mapping[str, Value], etag: str) -> Row:
-    timed = _ETAG.match(etag)
-    return Row(partition, key, values, etag, from_epoch(int(timed[1]) if timed else 0))
 
 
 def _encoded(values: Mapping[str, Value]) -> str:

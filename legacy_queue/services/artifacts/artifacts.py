@@ -35,7 +35,6 @@ from legacy_queue.domain.errors import (
     ServiceUnavailable,
 )
 from legacy_queue.domain.object_access import upload_access
-from legacy_queue.domain.task import Task
 from legacy_queue.domain.tickets import Ticket
 from legacy_queue.domain.times import format_time
 from legacy_queue.ports import AlreadyExists, Changed, Clock, Corrupt
@@ -43,7 +42,7 @@ from legacy_queue.services.artifacts.blob_checks import BlobChecks
 from legacy_queue.services.artifacts.uploads import Uploads
 from legacy_queue.services.pages import Page, read_page
 from legacy_queue.services.tasks.changes import Changes
-from legacy_queue.stores import Storage, StoredArtifact
+from legacy_queue.stores import Storage, StoredArtifact, StoredTask
 
 log = structlog.get_logger()
 
@@ -82,9 +81,9 @@ class Artifacts:
         requested = requested_artifact(stored.task, run_id, name, body, now)
         if "parts" in body:
             self._blobs.check_parts(int(part["size"]) for part in body["parts"])
-        with self._changes.writing(task_id, now):
+        with self._changes.writing(task_id, now) as owed:
             artifact = self._recorded(requested)
-        self._changes.publish_artifact(stored.task, artifact_created(stored.task, artifact))
+        self._changes.publish_artifact(stored, artifact_created(stored.task, artifact), owed)
         return self._answer(artifact, body)
 
     def complete(self, task_id: str, run_id: int, name: str, etags: Sequence[str]) -> None:
@@ -107,16 +106,16 @@ class Artifacts:
                 f"the etags ({len(etags)}) differ from the answers to the uploads of {name!r} ({count}): "
                 "give the etag of each upload, in the order of the requests"
             )
-        task = self._changes.read(task_id).task
+        of_task = self._changes.read(task_id)
         if not artifact.is_complete:
-            check_open(task, run_id, self._clock.now())
+            check_open(of_task.task, run_id, self._clock.now())
             if artifact.part_count:
                 # reading the parts may take longer than this call: the check marks it, whoever waits for that
-                self._checks.check(artifact, partial(self._mark_complete, task, stored))
+                self._checks.check(artifact, partial(self._mark_complete, of_task, stored))
                 return
             if not self._blobs.properties(artifact.blob_name):  # else its content was checked as it came in
                 raise RequestConflict(f"artifact {name!r} was not uploaded yet")
-        self._mark_complete(task, stored)
+        self._mark_complete(of_task, stored)
 
     def finish(self, task_id: str, run_id: int, name: str, upload_id: str) -> None:
         """As ``complete``, for an object. Raises InputError also if its upload is not finished."""
@@ -130,10 +129,10 @@ class Artifacts:
             raise InputError(f"uploadId differs from the uploadId that createArtifact answered for {name!r}")
         if not artifact.is_closed:
             raise InputError(f"the upload of {name!r} is not finished: call finishUpload before")
-        task = self._changes.read(task_id).task
+        of_task = self._changes.read(task_id)
         if not artifact.is_complete:
-            check_open(task, run_id, self._clock.now())
-        self._mark_complete(task, stored)
+            check_open(of_task.task, run_id, self._clock.now())
+        self._mark_complete(of_task, stored)
 
     def info(self, task_id: str, run_id: int, name: str) -> Artifact:
         """The artifact. Raises ResourceExpired; ResourceNotFound, also if it is not complete."""
@@ -229,10 +228,10 @@ class Artifacts:
             raise ResourceExpired(f"artifact {name!r} expired at {format_time(expires)}")
         return stored
 
-    def _mark_complete(self, task: Task, stored: StoredArtifact) -> None:
+    def _mark_complete(self, of_task: StoredTask, stored: StoredArtifact) -> None:
         """Mark it complete, and publish that. Raises RequestConflict if it was created anew meanwhile."""
         artifact = stored.artifact
-        with self._changes.writing(task.task_id, self._clock.now()):
+        with self._changes.writing(artifact.task_id, self._clock.now()) as owed:
             while not stored.artifact.is_complete:
                 try:
                     stored = self._artifacts.replace(stored, replace(stored.artifact, is_complete=True))
@@ -242,8 +241,8 @@ class Artifacts:
                         raise RequestConflict(
                             f"artifact {artifact.name!r} was created again meanwhile"
                         ) from None
-        created = artifact_created(task, replace(artifact, is_complete=True))
-        self._changes.publish_artifact(task, created)
+        created = artifact_created(of_task.task, replace(artifact, is_complete=True))
+        self._changes.publish_artifact(of_task, created, owed)
 
     def _recorded(self, requested: Artifact) -> Artifact:
         """Store the artifact. Returns it as it is stored now.

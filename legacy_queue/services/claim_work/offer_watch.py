@@ -1,7 +1,7 @@
 """Notices what other processes offer.
 
 Embedded storage shows that another process has written: its version changes. Elsewhere processes tell each
-other, see ``wakes``. Where there is only one process, there is nothing to notice.
+other, see ``process.offers``. Where there is only one process, there is nothing to notice.
 """
 
 from collections.abc import Callable
@@ -10,8 +10,8 @@ from datetime import timedelta
 
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.ports import Clock
-from legacy_queue.services.claim_work.wakes import Wakes
 from legacy_queue.services.claim_work.work_poller import WorkPoller
+from legacy_queue.services.process.offers import Offers
 
 _VERSION_INTERVAL = timedelta(seconds=0.025)
 _EXCHANGE_INTERVAL = timedelta(seconds=0.7)  # another process's offer is polled within two of them
@@ -22,20 +22,22 @@ class OfferWatch:
     """Makes the poller poll for what other processes offer."""
 
     def __init__(
-        self, poller: WorkPoller, clock: Clock, version: Callable[[], int] | None, wakes: Wakes | None
+        self, poller: WorkPoller, clock: Clock, version: Callable[[], int] | None, offers: Offers | None
     ) -> None:
-        """``version`` is that of StorageAccount. ``wakes`` is None where processes do not tell each other."""
+        """``version`` is that of StorageAccount. ``offers`` is None where processes tell each
+        other nothing.
+        """
         self._poller = poller
         self._clock = clock
         self._version = version
-        self._wakes = wakes
+        self._offers = offers
         self._last_version = 0
         self._checked = clock.monotonic()
 
     @property
     def interval(self) -> timedelta | None:
         """How often to ``check``, None for never."""
-        if self._wakes:
+        if self._offers:
             return _EXCHANGE_INTERVAL
         return _VERSION_INTERVAL if self._version else None
 
@@ -46,8 +48,8 @@ class OfferWatch:
         The more pools are polled, the longer it waits in between, so that busy neighbours cost little.
         """
         pools = self._poller.pools
-        if self._wakes:
-            self._wakes.exchange(self._poller.offered, self._poller.poll_now, waits=bool(pools))
+        if self._offers:
+            self._offers.exchange(self._poller.offered, self._poller.poll_now, waits=bool(pools))
         now = self._clock.monotonic()
         if not pools or not self._version or now - self._checked < pools * _POOL_INTERVAL:
             return

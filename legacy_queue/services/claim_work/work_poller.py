@@ -49,8 +49,8 @@ from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.priority import WorkQueue, work_queues
 from legacy_queue.ports import Clock, LeaseLost, Waiter
 from legacy_queue.ports.queue import QueuedMessage
-from legacy_queue.services.claim_work.wakes import Wakes
 from legacy_queue.services.gate import Gate
+from legacy_queue.services.process.offers import Offers
 from legacy_queue.stores import WorkQueues
 
 log = structlog.get_logger()
@@ -135,17 +135,17 @@ class WorkPoller:
         waiter: Waiter,
         gate: Gate,
         max_polls: int = 4,
-        wakes: Wakes | None = None,
+        offers: Offers | None = None,
     ) -> None:
         """It pauses while the gate is closed. While ``max_polls`` pools are polled, no other pool is but
-        one with an offer. ``wakes`` is None where processes do not tell each other what they offer.
+        one with an offer. ``offers`` is None where processes do not tell each other what they offer.
         """
         self._queues = queues
         self._clock = clock
         self._waiter = waiter
         self._gate = gate
         self._max_polls = max_polls
-        self._wakes = wakes
+        self._offers = offers
         # those that requests wait for
         self._pools: dict[PoolId, _Pool] = {}
         # those that requests waited for last: the next one asks no queue that was empty just now
@@ -180,8 +180,8 @@ class WorkPoller:
 
     def on_offer(self, queue: WorkQueue, delay: timedelta = _NO_DELAY) -> None:
         """Poll the queue once its new message is visible, in any process, if a request waits for it."""
-        if self._wakes:
-            self._wakes.on_offer(queue, delay)
+        if self._offers:
+            self._offers.on_offer(queue, delay)
         if delay <= _NO_DELAY:
             self.offered(queue)
 
@@ -207,8 +207,8 @@ class WorkPoller:
         """Make a polled message visible again after ``delay``, or at the end of its lease if that fails."""
         with suppress(LeaseLost, ServiceUnavailable):
             self._queues.hide(queue, message.lease, message.text, delay)
-            if self._wakes:
-                self._wakes.on_offer(queue, delay)
+            if self._offers:
+                self._offers.on_offer(queue, delay)
         if delay <= _NO_DELAY:
             self.offered(queue)
 
@@ -309,7 +309,7 @@ class WorkPoller:
         """When a queue of the pool must be asked. What is known for too long is forgotten."""
         now = self._clock.monotonic()
         since = min(pool.empty.values(), default=now)
-        asked = MAX_ASKED_IF_TOLD if self._wakes and self._wakes.is_told(since) else MAX_ASKED
+        asked = MAX_ASKED_IF_TOLD if self._offers and self._offers.is_told(since) else MAX_ASKED
         # with more pools, each is polled less often
         interval = max(POLL_INTERVAL, timedelta(seconds=len(pool.queues) * len(self._pools) / asked))
         pool.empty = {queue: at for queue, at in pool.empty.items() if at + interval > now + _MARGIN}

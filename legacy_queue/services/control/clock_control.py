@@ -63,7 +63,7 @@ class ClockControl:
             clock.release()
 
     def advance(self, duration: timedelta) -> None:
-        """Let ``duration`` pass. Timers that become due fire before this returns, in order.
+        """Let ``duration`` pass. What becomes due is done before this returns, in order.
 
         Then the periodic jobs that are due run. The clock stands still while something happens. Raises
         InputError if the new time is too far away; ServiceUnavailable if storage fails or the server stops:

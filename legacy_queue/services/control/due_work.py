@@ -11,18 +11,18 @@ from threading import Event
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.ports import AdjustableClock
 from legacy_queue.services.gate import Gate
+from legacy_queue.services.process.ledger import Ledger
 from legacy_queue.services.recovery.periodic_jobs import PeriodicJobs
 from legacy_queue.services.recovery.resolver import Resolver
-from legacy_queue.services.recovery.timers import Timers
 
 
 class DueWork:
-    """The timers and the periodic jobs of a process."""
+    """The tasks that are due and the periodic jobs of a process."""
 
     def __init__(
-        self, timers: Timers, resolver: Resolver, periodic_jobs: PeriodicJobs, gate: Gate, stopping: Event
+        self, ledger: Ledger, resolver: Resolver, periodic_jobs: PeriodicJobs, gate: Gate, stopping: Event
     ) -> None:
-        self._timers = timers
+        self._ledger = ledger
         self._resolver = resolver
         self._periodic_jobs = periodic_jobs
         self._gate = gate
@@ -40,13 +40,13 @@ class DueWork:
         Raises ServiceUnavailable if storage fails or the process ends: then less time has passed.
         """
         self._resolver.handle_all()  # effects that calls have deferred
-        while not self._stopping.is_set() and (due := self._timers.next_fires(target)):
+        while not self._stopping.is_set() and (due := self._ledger.next_fires(target)):
             clock.move_to(due)
-            self._timers.fire()
+            self._ledger.fire()
             self._resolver.handle_all()
         if self._stopping.is_set():
             raise ServiceUnavailable("the server ends or is reset: less time has passed than was asked for")
         clock.move_to(target)
-        self._timers.tick()  # rows about missing effects are due by now
+        self._ledger.fire()
         self._periodic_jobs.do_due(self._stopping)
         self._resolver.handle_all()

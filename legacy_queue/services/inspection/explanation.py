@@ -13,9 +13,9 @@ from functools import lru_cache
 from typing import Literal
 
 from legacy_queue.domain.call_statistics import CALLS_KEPT, Caller
+from legacy_queue.domain.due import FIRST_LOOK, next_look
 from legacy_queue.domain.messages import Peeked, PeekedMessage, lacks_messages
 from legacy_queue.domain.task import Run, Task
-from legacy_queue.domain.timer import FIRST_LOOK, next_look
 from legacy_queue.domain.times import duration_words, format_time
 
 _UNRESOLVED = ("unscheduled", "pending", "running")
@@ -83,17 +83,17 @@ WAIT_SITUATIONS: Mapping[WaitSituation, tuple[str, str]] = {
     ),
     "polled": ("Which worker or client asked for work of its pool last, and when.", ""),
     "claimed": ("A worker has claimed it.", "`takenUntil`"),
-    "claim-expired": ("Its claim has ended: a timer or the next poll ends its run.", ""),
+    "claim-expired": ("Its claim has ended: the server or the next poll ends its run.", ""),
     "dependency-failed": (
         "A dependency is resolved otherwise than the task requires, or does not exist any more.",
         "",
     ),
     "blocked": ("It waits for dependencies that are not resolved.", ""),
     "unscheduled": ("It waits for scheduleTask.", ""),
-    "released": ("Its dependencies are resolved: its timer schedules it now.", ""),
+    "released": ("Its dependencies are resolved: the server schedules it now.", ""),
     "unpublished": ("Events of it may wait for the broker.", ""),
     "deadline": ("Its deadline ends it, if nothing does before.", "its deadline"),
-    "deadline-passed": ("Its deadline has passed: its timer makes it an exception now.", ""),
+    "deadline-passed": ("Its deadline has passed: the server makes it an exception now.", ""),
     "resolved": ("It waits for nothing.", ""),
 }
 
@@ -135,7 +135,7 @@ def explain(task: Task, facts: Facts) -> list[Wait]:
     if run and run.is_resolved:
         return [Wait("resolved", f"It waits for nothing: {run.summary}.")]
     if facts.now >= deadline:
-        return [Wait("deadline-passed", "Its deadline has passed: its timer makes it an exception now.")]
+        return [Wait("deadline-passed", "Its deadline has passed: the server makes it an exception now.")]
     if run is None:
         waits = [*_unscheduled(task, facts)]
     elif run.state == "running":
@@ -167,7 +167,7 @@ def _unscheduled(task: Task, facts: Facts) -> Iterator[Wait]:
     if task.task_id in task.waits_for:
         yield Wait("unscheduled", "It was defined, and waits for scheduleTask.")
     elif not wrong and not going_on:
-        yield Wait("released", "Its dependencies have ended: its timer schedules it now.")
+        yield Wait("released", "Its dependencies have ended: the server schedules it now.")
 
 
 def _states(states: Mapping[str, str]) -> str:
@@ -184,7 +184,7 @@ def _running(task: Task, run: Run, now: datetime) -> Wait:
         end = "has reached its deadline"
     if run.has_expired(now):
         why = f"The claim of {worker} on run {run.run_id} ended at {format_time(until)}."
-        return Wait("claim-expired", f"{why} As soon as its timer fires or a worker polls, the task {end}.")
+        return Wait("claim-expired", f"{why} As soon as the server looks or a worker polls, the task {end}.")
     why = f"{worker} has claimed run {run.run_id} for {_left(until - now)} more."
     return Wait("claimed", f"{why} Unless that worker reclaims it, the task then {end}.", until)
 

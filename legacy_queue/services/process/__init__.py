@@ -1,5 +1,5 @@
-"""What a process does without a request, and what it still owes to the tasks that it writes.
+"""A process among the others: its threads, what it owes to which task, when a task is due, who is alive.
 
-It knows that there are tasks by their names alone: what a task needs, ``tasks`` and ``recovery`` say, which
-use this room.
+Nothing here knows what the effects of a write are, or does anything to a task: ``tasks`` says what is owed,
+``recovery`` does it.
 """

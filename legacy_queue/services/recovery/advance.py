@@ -1,38 +1,42 @@
 """Advances a task without a call.
 
-Timers that fire, the sweeper and calls that defer effects all end here. Every part is safe to repeat.
-Source: docs/explanation/recovery.md#timers.
+The resolver and the sweeper end here. Every part is safe to repeat. Source: docs/explanation/recovery.md.
 """
 
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 
 from legacy_queue.domain import transitions
 from legacy_queue.domain.artifact import artifact_created
-from legacy_queue.domain.events import EVER, Event, events_since
+from legacy_queue.domain.due import next_due
+from legacy_queue.domain.events import Event
 from legacy_queue.domain.task import Task
-from legacy_queue.domain.timer import next_due
-from legacy_queue.ports import BrokerAway, Changed, Clock
-from legacy_queue.services.events.event_publisher import EventPublisher
+from legacy_queue.ports import BrokerAway, Clock
 from legacy_queue.services.pages import read_rows
-from legacy_queue.services.recovery.timers import FiredTimer
+from legacy_queue.services.process.ledger import Look
 from legacy_queue.services.tasks.changes import Changes
 from legacy_queue.services.tasks.dependencies import Dependencies
 from legacy_queue.services.tasks.groups import Groups
 from legacy_queue.services.tasks.work_messages import WorkMessages
-from legacy_queue.stores import ArtifactStore, StoredTask, TaskStore
+from legacy_queue.stores import ArtifactStore, StoredTask
 
 _MAX_SKEW = timedelta(minutes=1)
 
 
 @dataclass(frozen=True)
 class Next:
-    """When to advance the task again, None for never. ``exists`` is false if there is no such task."""
+    """When the task is due next, None for never. ``exists`` is false if there is no such task.
+
+    ``is_complete`` is false while the broker is away. Then the events of the task are missing unless
+    ``is_published``, None if that has not changed; ``is_marked``: its row says so.
+    """
 
     due: datetime | None = None
     exists: bool = True
+    is_complete: bool = True
+    is_published: bool | None = None
+    is_marked: bool = False
 
 
 class Advance:
@@ -40,59 +44,65 @@ class Advance:
 
     def __init__(
         self,
-        tasks: TaskStore,
         artifacts: ArtifactStore,
         changes: Changes,
         messages: WorkMessages,
         dependencies: Dependencies,
         groups: Groups,
-        publisher: EventPublisher,
         clock: Clock,
     ) -> None:
-        self._tasks = tasks
         self._artifacts = artifacts
         self._changes = changes
         self._messages = messages
         self._dependencies = dependencies
         self._groups = groups
-        self._publisher = publisher
         self._clock = clock
 
-    def repeat_effects(self, fired: FiredTimer) -> Next:
-        """Repeat the missing effects of a fired timer, then end the claim or the task if its time is over.
+    def look(self, look: Look) -> Next:
+        """Repeat what is owed to the task, then end the claim or the task if its time is over.
 
-        Raises ServiceUnavailable, BrokerAway, Corrupt.
+        While the broker is away, all is done but the events. Raises ServiceUnavailable, Corrupt.
         """
-        since = fired.since
+        since = look.since
         if since is None:
-            return self.end_if_due(fired.task_id)
-        if self._publisher.is_away and not fired.is_published:
-            raise BrokerAway
-        stored = self._load(fired)
+            return self.end_if_due(look.task_id)
+        stored = self._load(look, since)
         if stored is None:
             return Next(exists=False)
         task = stored.task
-        if not fired.is_published:
-            task = self._repeat_on_task(stored, since)
-        self._repeat_on_others(task, since, fired.task_group_id)
-        return self._end_if_due(task, is_own=stored.is_own or task.runs != stored.task.runs)
+        is_published = True
+        published = None
+        if task.is_unpublished or not look.is_published:
+            task, is_published = self._changes.publish_again(
+                stored, since, look.owed[0], self._artifact_events(task)
+            )
+            published = task
+            self._dependencies.register(task)
+            task = self._offer(task)
+        is_complete = is_published
+        try:
+            self._repeat_on_others(task, since, look.task_group_id)
+        except BrokerAway:  # its group is resolved
+            is_complete = False
+        if is_complete and published and published.is_unpublished:
+            self._changes.unmark(published)  # unless it has changed since
+        is_own = self._changes.is_own(stored) or task.runs != stored.task.runs
+        due = self._end_if_due(task, is_own=is_own).due
+        return Next(due, is_complete=is_complete, is_published=is_published, is_marked=task.is_unpublished)
 
-    def end_if_due(self, task_id: str, *, is_published: bool = True) -> Next:
-        """End the claim after takenUntil, and the task after its deadline. Mark it if it is not published:
-        who wrote it may have failed to.
+    def end_if_due(self, task_id: str) -> Next:
+        """End the claim after takenUntil, and the task after its deadline.
 
         Raises ServiceUnavailable, Corrupt.
         """
-        stored = self._tasks.load(task_id)
+        stored = self._changes.find(task_id)
         if stored is None:
             return Next(exists=False)
-        if not (is_published or stored.task.is_unpublished):
-            self._changes.mark_unpublished(task_id)
-        return self._end_if_due(stored.task, is_own=stored.is_own)
+        return self._end_if_due(stored.task, is_own=self._changes.is_own(stored))
 
     def offer_again(self, task_id: str) -> None:
         """Offer a pending task again; schedule an unscheduled task whose dependencies are resolved."""
-        stored = self._tasks.load(task_id)
+        stored = self._changes.find(task_id)
         if stored:
             self._offer(stored.task)
 
@@ -101,29 +111,13 @@ class Advance:
             self._messages.offer(task, task.runs[-1].run_id)
         return self._dependencies.recheck(task)  # of an unscheduled task
 
-    def _published(self, stored: StoredTask) -> Task:
-        task = replace(stored.task, is_unpublished=False)
-        with suppress(Changed):
-            self._tasks.replace(stored, task)
-        return task
-
-    def _load(self, fired: FiredTimer) -> StoredTask | None:
+    def _load(self, look: Look, since: datetime) -> StoredTask | None:
         """The task. It need not be read if this process has just ended it, and remembers that."""
-        if fired.is_published and fired.since:
-            recalled = self._tasks.recall(fired.task_id)
-            if recalled and _has_ended(recalled.task, fired.since):  # else it may be old
+        if look.is_published:
+            recalled = self._changes.recall_stored(look.task_id)
+            if recalled and _has_ended(recalled.task, since):  # else it may be old
                 return recalled
-        return self._tasks.load(fired.task_id)
-
-    def _repeat_on_task(self, stored: StoredTask, since: datetime) -> Task:
-        task = stored.task
-        # marked: another process may have written before, whose timer is not this one
-        begin = EVER if task.is_unpublished else since
-        self._publisher.publish(events_since(task, begin, self._artifact_events(task)))
-        if task.is_unpublished:
-            task = self._published(stored)
-        self._dependencies.register(task)
-        return self._offer(task)
+        return self._changes.find(look.task_id)
 
     def _repeat_on_others(self, task: Task, since: datetime, task_group_id: str) -> None:
         if task_group_id not in ("", task.definition.task_group_id):
@@ -131,6 +125,8 @@ class Advance:
         elif task_group_id and not task.is_resolved and not task.activation(len(task.runs) - 1):
             # who did not find the task may have ended its membership, and died before it joined again
             self._groups.join_again(task.task_id, task.definition)
+            stored = self._changes.find(task.task_id)
+            task = stored.task if stored else task  # if it has ended meanwhile, so has its membership
         for run in task.runs:
             if not task.ended_with(run.run_id) or not run.resolved:
                 continue

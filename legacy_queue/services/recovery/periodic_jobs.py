@@ -1,22 +1,25 @@
-"""Does the periodic jobs: one process at a time does each, in pages.
+"""Does the periodic jobs, in the process with the lowest name, a page at a time.
 
-A job goes through them in order, with a pause between them, and ends its turn after a while: then the other
-jobs that are due go on. Its position is stored with the lease: whoever acquires the lease next, maybe another
-process, goes on there. Source: docs/explanation/recovery.md#periodic-jobs.
+A job goes through its pages in order, with a pause between them, and ends its turn after a while: then the
+other jobs that are due go on. If the process dies, the next one begins each job anew. While two processes
+take each other for dead, both do the jobs: their steps are safe to repeat.
+Source: docs/explanation/recovery.md#periodic-jobs.
 """
 
 import threading
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 import structlog
 
 from legacy_queue.domain.errors import ServiceUnavailable
-from legacy_queue.domain.times import format_time, parse_time
-from legacy_queue.ports import BrokerAway, Changed, Clock, Waiter
+from legacy_queue.domain.events import EVER
+from legacy_queue.ports import BrokerAway, Clock, Waiter
 from legacy_queue.services.gate import Gate
-from legacy_queue.services.recovery.jobs import JOB_LEASE, MAX_PAUSE, PAGE, TURN, PeriodicJob
-from legacy_queue.stores import JobLease, LeaseStore
+from legacy_queue.services.process.liveness import READ_EVERY
+from legacy_queue.services.process.processes import Processes
+from legacy_queue.services.recovery.jobs import MAX_PAUSE, PAGE, TURN, PeriodicJob
 
 log = structlog.get_logger()
 
@@ -26,18 +29,27 @@ _AFTER_UNAVAILABLE = timedelta(seconds=10)
 _AFTER_A_FAILURE = timedelta(minutes=1)
 
 
+@dataclass
+class _Progress:
+    """How far this process has come with a job."""
+
+    # when the next page is due
+    due: datetime = EVER
+    # where that begins
+    after: str = ""
+    # when this pass began, and the pass before; None if this process has begun none
+    began: datetime | None = None
+    last_pass: datetime | None = None
+
+
 class PeriodicJobs:
-    """Does each job when it is due and no other process holds its lease."""
+    """Does each job when it is due, while this process is the first of those that live."""
 
     def __init__(
-        self,
-        periodic_jobs: Sequence[PeriodicJob],
-        leases: LeaseStore,
-        clock: Clock,
-        waiter: Waiter,
+        self, periodic_jobs: Sequence[PeriodicJob], processes: Processes, clock: Clock, waiter: Waiter
     ) -> None:
-        self._periodic_jobs = periodic_jobs
-        self._leases = leases
+        self._jobs = [(job, _Progress()) for job in periodic_jobs]
+        self._processes = processes
         self._clock = clock
         self._waiter = waiter
 
@@ -63,28 +75,21 @@ class PeriodicJobs:
                 return due
 
     def _do_turns(self, stop: threading.Event) -> datetime:
-        """Do a turn of each job that is due. Returns when the next turn is due."""
-        return min([self._do(job, stop) for job in self._periodic_jobs])
+        """Do a turn of each job that is due. Returns when the next turn is due. Raises ServiceUnavailable."""
+        if not self._processes.is_first():
+            return self._clock.now() + READ_EVERY
+        for job, progress in self._jobs:
+            if progress.due <= self._clock.now():
+                self._do_pages(job, progress, stop)
+        return min(progress.due for _, progress in self._jobs)
 
-    def _do(self, job: PeriodicJob, stop: threading.Event) -> datetime:
-        """Do a turn of the job if it is due. Returns when it may be due next. Raises ServiceUnavailable."""
-        lease = self._leases.acquire(job.name, self._clock.now() + JOB_LEASE)
-        if not isinstance(lease, JobLease):
-            return lease
-        try:
-            return self._do_pages(job, lease, stop)
-        except Changed:
-            log.info("periodic-job-taken-over", job=job.name)
-            return self._clock.now() + JOB_LEASE
-
-    def _do_pages(self, job: PeriodicJob, lease: JobLease, stop: threading.Event) -> datetime:
-        """Raises Changed: another process has acquired the lease."""
-        began, after = _parsed(lease.cursor) or (self._clock.now(), "")
+    def _do_pages(self, job: PeriodicJob, progress: _Progress, stop: threading.Event) -> None:
         page_began = self._clock.monotonic()
         end = page_began + TURN
         while not stop.is_set() and page_began < end:
+            progress.began = progress.began or self._clock.now()
             try:
-                position = job.step(after, PAGE, lease.since)
+                position = job.step(progress.after, PAGE, progress.last_pass)
             except ServiceUnavailable:
                 raise
             except Exception as error:
@@ -93,28 +98,16 @@ class PeriodicJobs:
                 else:
                     log.exception("periodic-job-failed", job=job.name)
                 # from the first page on, since the position may have caused the failure
-                return self._release(lease, _AFTER_A_FAILURE, "", lease.since)
+                progress.after = ""
+                progress.began = None
+                progress.due = self._clock.now() + _AFTER_A_FAILURE
+                return
             if position is None:
-                return self._release(lease, job.period, "", began)
-            after = position
-            cursor = f"{format_time(began)} {position}"
-            lease = self._leases.renew(lease, self._clock.now() + JOB_LEASE, cursor, lease.since)
+                progress.after = ""
+                progress.last_pass, progress.began = progress.began, None
+                progress.due = self._clock.now() + job.period
+                return
+            progress.after = position
             took = self._clock.monotonic() - page_began
             self._waiter.wait(stop, min(MAX_PAUSE, took).total_seconds())
             page_began = self._clock.monotonic()
-        return self._release(lease, timedelta(0), lease.cursor, lease.since)
-
-    def _release(self, lease: JobLease, pause: timedelta, cursor: str, since: datetime | None) -> datetime:
-        """Let any process acquire the lease after the pause; returns that time. Raises Changed."""
-        until = self._clock.now() + pause
-        self._leases.renew(lease, until, cursor, since)
-        return until
-
-
-def _parsed(cursor: str) -> tuple[datetime, str] | None:
-    """Begin and position of the unfinished pass. None for an empty or unreadable cursor."""
-    began, _, after = cursor.partition(" ")
-    try:
-        return parse_time(began), after
-    except ValueError:
-        return None

@@ -1,18 +1,18 @@
-"""Handles fired timers, a few at a time, so that they do not slow calls."""
+"""Looks at the tasks whose time has come, a few at a time, so that it does not slow calls."""
 
 import threading
-from contextlib import suppress
-from dataclasses import replace
 from datetime import timedelta
 
 import structlog
 
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.ports import BrokerAway, Clock, Corrupt
+from legacy_queue.services.events.event_publisher import EventPublisher
 from legacy_queue.services.gate import Gate
-from legacy_queue.services.recovery.advance import Advance
+from legacy_queue.services.process.ledger import Ledger, Look
+from legacy_queue.services.process.processes import Processes
+from legacy_queue.services.recovery.advance import Advance, Next
 from legacy_queue.services.recovery.jobs import MAX_RETRY_DELAY, MAX_TRIES, RESOLVERS, RETRY_DELAY
-from legacy_queue.services.recovery.timers import FiredTimer, Timers
 from legacy_queue.services.tasks.groups import Groups
 from legacy_queue.stores.rows import let_others_run
 
@@ -22,86 +22,97 @@ _JOINED_WITHIN = timedelta(seconds=25)  # a createTask that has not written by t
 
 
 class Resolver:
-    """Advances the tasks of fired timers. Any number of threads may ``run`` it."""
+    """Advances the tasks that the ledger hands out. Any number of threads may ``run`` it."""
 
-    def __init__(self, timers: Timers, advance: Advance, groups: Groups, clock: Clock) -> None:
-        self._timers = timers
+    def __init__(
+        self,
+        processes: Processes,
+        ledger: Ledger,
+        advance: Advance,
+        groups: Groups,
+        publisher: EventPublisher,
+        clock: Clock,
+    ) -> None:
+        self._processes = processes
+        self._ledger = ledger
         self._advance = advance
         self._groups = groups
+        self._publisher = publisher
         self._clock = clock
 
     def run(self, stop: threading.Event, gate: Gate) -> None:
-        """Handle timers until ``stop`` is set and ``wake`` is called. A closed gate holds this up."""
+        """Look at tasks until ``stop`` is set and ``wake`` is called. A closed gate holds this up."""
         while not stop.is_set():
             with gate.pass_through():
                 # the gate may have been closed while it was set, and all wakes be used up
-                fired = None if stop.is_set() else self._timers.next_fired(waits=True)
-                if fired:
-                    self._handle(fired)
+                look = None if stop.is_set() else self._ledger.next_look(waits=True)
+                if look:
+                    self._handle(look)
                     let_others_run()
 
     def wake(self) -> None:
         """End the waits of all threads."""
         for _ in range(RESOLVERS):
-            self._timers.wake()
+            self._ledger.wake()
 
     def handle_all(self) -> int:
-        """Handle the timers that have fired by now. Returns their number."""
+        """Look at the tasks whose time has come by now. Returns their number."""
         count = 0
-        while fired := self._timers.next_fired(waits=False):
-            self._handle(fired)
+        while look := self._ledger.next_look(waits=False):
+            self._handle(look)
             count += 1
             let_others_run()
         return count
 
-    def _handle(self, fired: FiredTimer) -> None:
+    def _handle(self, look: Look) -> None:
         try:
-            self._advance_task(fired)
-        except ServiceUnavailable:
-            self._retry(fired, RETRY_DELAY, fired.tries)
-        except Corrupt:
-            self._timers.complete(fired.task_id, None)  # it is logged; a retry reads the same row
-        except Exception:
-            log.exception("timer-failed", task_id=fired.task_id, tries=fired.tries)
-            if fired.tries >= MAX_TRIES:
-                log.error("timer-abandoned", task_id=fired.task_id)  # the sweeper checks the task
-                self._timers.complete(fired.task_id, None)
+            if look.is_marked and self._publisher.is_away and not look.is_due:
+                self._wait_for_broker(look, Next())  # all else was done when it was marked
             else:
-                delay = min(MAX_RETRY_DELAY, timedelta(seconds=2**fired.tries))
-                self._retry(fired, delay, fired.tries + 1)
-
-    def _advance_task(self, fired: FiredTimer) -> None:
-        try:
-            result = self._advance.repeat_effects(fired)
-            if fired.since and not result.exists:
-                age = self._clock.now() - fired.since
-                if age < _JOINED_WITHIN:
-                    self._retry(fired, _JOINED_WITHIN - age, fired.tries)  # the call may still create it
-                    return
-                if fired.task_group_id:
-                    self._groups.leave(fired.task_id, fired.task_group_id)
+                self._look(look)
+        except ServiceUnavailable:
+            self._retry(look, RETRY_DELAY, look.tries)
         except BrokerAway:
-            self._advance_without_broker(fired)
+            self._wait_for_broker(look, Next())
+        except Corrupt:
+            self._ledger.close(look.owed)  # it is logged; a retry reads the same row
+        except Exception:
+            log.exception("look-failed", task_id=look.task_id, tries=look.tries)
+            if look.tries >= MAX_TRIES:
+                log.error("look-abandoned", task_id=look.task_id)  # the sweeper checks the task
+                self._ledger.close(look.owed)
+            else:
+                self._retry(look, min(MAX_RETRY_DELAY, timedelta(seconds=2**look.tries)), look.tries + 1)
+
+    def _look(self, look: Look) -> None:
+        self._processes.name_all(look.owed)
+        result = self._advance.look(look)
+        if look.since and not result.exists:
+            age = self._clock.now() - look.since
+            if age < _JOINED_WITHIN:
+                self._retry(look, _JOINED_WITHIN - age, look.tries)  # the call may still create it
+                return
+            if look.task_group_id:
+                self._groups.leave(look.task_id, look.task_group_id)
+        self._ledger.note_due(look.task_id, result.due)
+        if result.is_complete:
+            self._ledger.close(look.owed)
         else:
-            self._timers.complete(fired.task_id, result.due)
+            self._wait_for_broker(look, result)
 
-    def _advance_without_broker(self, fired: FiredTimer) -> None:
-        """Retry when the broker is back, or later and later. What needs no broker is done now, once, and when
-        the task is due.
-        """
-        next_due = fired.due
-        if not fired.is_published and (not fired.tries or (next_due and self._clock.now() >= next_due)):
-            next_due = self._advance.end_if_due(fired.task_id, is_published=False).due
-            if next_due is None:  # it has ended
-                with suppress(BrokerAway):  # its group is resolved
-                    self._advance.repeat_effects(replace(fired, is_published=True))
-        now = self._clock.now()
-        delay = max(RETRY_DELAY, min(MAX_RETRY_DELAY, now - (fired.since or now)))
-        if next_due:
-            delay = min(delay, max(RETRY_DELAY, next_due - now))
-        self._retry(replace(fired, due=next_due), delay, max(fired.tries, 1))
-
-    def _retry(self, fired: FiredTimer, delay: timedelta, tries: int) -> None:
-        self._timers.retry_later(
-            fired.task_id, fired.due, is_published=fired.is_published, delay=delay, tries=tries
+    def _wait_for_broker(self, look: Look, result: Next) -> None:
+        """Retry when the broker is back, or later and later."""
+        age = self._clock.now() - look.oldest
+        delay = max(RETRY_DELAY, min(MAX_RETRY_DELAY, age))
+        self._ledger.repeat_later(
+            look.owed,
+            delay,
+            is_published=result.is_published,
+            is_marked=result.is_marked,
+            tries=max(look.tries, 1),
         )
+
+    def _retry(self, look: Look, delay: timedelta, tries: int) -> None:
+        self._ledger.repeat_later(look.owed, delay, tries=tries)
+        if look.is_due:
+            self._ledger.look_again(look.task_id, delay)

@@ -1,4 +1,4 @@
-"""Finds and repairs tasks whose message or timer was lost. The tables say what should have happened.
+"""Finds and repairs tasks that storage has lost a message of, or a process. The tables say what should be.
 
 It finds a pending run without a message, a claim or a deadline that did not end, a dependent that was not
 released, and a group that was not resolved. Source: docs/explanation/recovery.md#sweeper.
@@ -10,12 +10,12 @@ from datetime import datetime
 
 import structlog
 
+from legacy_queue.domain.due import FIRST_LOOK, is_due, next_due
 from legacy_queue.domain.errors import ResourceNotFound, ServiceUnavailable
 from legacy_queue.domain.task import Task
-from legacy_queue.domain.timer import FIRST_LOOK, is_due, next_due
 from legacy_queue.ports import BrokerAway, Clock, Corrupt
 from legacy_queue.services.recovery.advance import Advance
-from legacy_queue.services.recovery.timers import Timers
+from legacy_queue.services.tasks.changes import Changes
 from legacy_queue.services.tasks.lost_messages import LostMessages
 from legacy_queue.stores import ActiveTask, GroupStore, TaskStore
 
@@ -33,14 +33,14 @@ class Sweeper:
         tasks: TaskStore,
         groups: GroupStore,
         lost_messages: LostMessages,
-        timers: Timers,
+        changes: Changes,
         advance: Advance,
         clock: Clock,
     ) -> None:
         self._tasks = tasks
         self._groups = groups
-        self._timers = timers
         self._lost_messages = lost_messages
+        self._changes = changes
         self._advance = advance
         self._clock = clock
 
@@ -66,7 +66,7 @@ class Sweeper:
     def _check(self, task: Task, last_pass: datetime | None) -> None:
         now = self._clock.now()
         run = task.last_run
-        late = now - FIRST_LOOK  # until then its timer handles it
+        late = now - FIRST_LOOK  # until then a process looks at it in time
         due = next_due(task)
         waits_since = run.scheduled if run else task.definition.created
         waits = (run is None or run.state == "pending") and is_due(waits_since, last_pass, now)
@@ -78,20 +78,17 @@ class Sweeper:
                 self._lost_messages.note_offer(task)
 
     def _check_active(self, active: ActiveTask) -> None:
-        """A timer ends the membership of a resolved task: a crash here must not lose the end of the group."""
+        """End the membership of a resolved task. A crash here must not lose the end of its group."""
         stored = self._tasks.load(active.task_id)
         is_member = stored and stored.task.definition.task_group_id == active.task_group_id
         if stored and is_member and not stored.task.is_resolved:
             if active.activation < stored.task.activation(len(stored.task.runs) - 1):
                 self._end(active)  # left by a rerun that crashed or lost a race
             return
-        self._timers.schedule(active.task_id, active.since, active.task_group_id)
-        try:
+        with self._changes.owing(active.task_id, active.since, active.task_group_id, is_published=True):
             if is_member:
                 log.info("resolution-completed", task_id=active.task_id)
                 self._end(active)
-        finally:
-            self._timers.retry_later(active.task_id, is_published=True)
 
     def _end(self, active: ActiveTask) -> None:
         self._groups.end(active.task_id, active.task_group_id, active.activation)

@@ -1,41 +1,53 @@
-"""The only way to change a stored task: read, decide, schedule, hold, write on the ETag, publish.
+"""The only way to change a stored task: read, decide, begin, hold, write on the ETag, publish.
 
-Theory. The conditional write of the task's row is the one step that decides: before it nothing has happened,
-after it the call has succeeded, whatever fails. So each other step has its place by what a crash after it
-leaves behind:
+The rule: the conditional write of the task's row is the one step that decides. Before it nothing has
+happened; after it the call has succeeded, whatever fails.
 
-* the timer first: after a process that dies below it, another repeats the effects (``advance``);
-* the hold of the message before the write: a worker would soon get the message of a claim that was written
-  and not held, while a message that is held for a claim that was not written is only late;
-* the events after the write, since none may tell of what did not happen, but before the message that offers
-  a run, since a worker must not act before its task-pending;
-* the timer is completed last. Each step may be repeated, so a timer too many costs only work.
+So each other step has its place by what a crash right after it leaves behind:
+
+1. *Begin*: this process says what it is about to write (``Processes.begin``). If it dies below this line,
+   another process repeats the effects (``advance``).
+2. *Hold* the message, for a claim. If the claim was written first, a worker could get its message too early.
+   A message that is held for a claim that was never written is only late.
+3. *Write* the row, if it is still the version that was decided on.
+4. *Publish* the events: after the write, since no event may tell of what did not happen.
+5. *Offer* the run, or delete its message: after the events, since no worker may act before task-pending.
+6. *Close*: nothing is owed any more.
+
+Each step may be repeated, so a name too many, an event too many, a message too many cost only work.
+
+The events of a task arrive first in the order of its life. So whoever writes a version asks whether the
+events of the version before it are published. The writer of that knows (``Processes.has_events``), and a
+worker's claim or report shows it by itself (``Outcome.shows_events``). If they may be unpublished, the whole
+history is published before the new events.
+
+What is ugly: the answer of a write may be lost, or the write may arrive late. Then nobody knows whether it
+happened, and this module has to compare runs in order to find out (``_was_written``). Azure has no other way.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
 
 import structlog
 
+from legacy_queue.domain.due import next_due
 from legacy_queue.domain.errors import QueueError, RequestConflict, ResourceNotFound, ServiceUnavailable
 from legacy_queue.domain.events import EVER, Event, events_since
 from legacy_queue.domain.messages import MessageLease
 from legacy_queue.domain.outcome import DeleteMessage, Outcome
 from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.domain.task import Run, Task
-from legacy_queue.domain.timer import next_due
 from legacy_queue.ports import BrokerAway, Changed, Clock
 from legacy_queue.services.events.event_publisher import EventPublisher
-from legacy_queue.services.recovery.jobs import TIMER_LEASE
-from legacy_queue.services.recovery.timers import Timers
+from legacy_queue.services.process.ledger import Ledger, Owed
+from legacy_queue.services.process.liveness import UNKNOWN_WRITE
+from legacy_queue.services.process.processes import Processes
 from legacy_queue.services.tasks.work_messages import WorkMessages
 from legacy_queue.stores import StoredTask, TaskStore
 
 log = structlog.get_logger()
-
-_NOT_BY_ITS_WORKER = ("claim-expired", "deadline-exceeded", "canceled")  # of reasonResolved
 
 
 class Changes:
@@ -45,13 +57,15 @@ class Changes:
         self,
         tasks: TaskStore,
         messages: WorkMessages,
-        timers: Timers,
+        processes: Processes,
+        ledger: Ledger,
         publisher: EventPublisher,
         clock: Clock,
     ) -> None:
         self._tasks = tasks
         self._messages = messages
-        self._timers = timers
+        self._processes = processes
+        self._ledger = ledger
         self._publisher = publisher
         self._clock = clock
 
@@ -103,26 +117,50 @@ class Changes:
         return task
 
     @contextmanager
-    def writing(self, task_id: str, since: datetime, task_group_id: str = "") -> Iterator[None]:
-        """Schedule the timer of the write within. The caller then calls ``finish``, ``publish_artifact``, or
-        abandons the timer.
+    def writing(
+        self, task_id: str, since: datetime, task_group_id: str = "", *, needs_name: bool = True
+    ) -> Iterator[Owed]:
+        """Begin a write, which is made within. The caller then calls ``finish``, ``publish_artifact``, or
+        closes what is owed.
 
         An error below 500 says that nothing was written. After any other error, the write may have happened.
         """
-        self._timers.schedule(task_id, since, task_group_id)
+        owed = self._processes.begin(task_id, since, task_group_id, needs_name=needs_name)
         try:
-            yield
+            yield owed
         except QueueError as error:
             if error.status < 500:
-                self._timers.cancel(task_id)
+                self._ledger.close([owed])
             else:
                 # Not at once: a write that timed out may still arrive. A look before that would find the task
-                # unchanged, and complete the timer of effects that come after it.
-                self._timers.retry_later(task_id, delay=TIMER_LEASE)
+                # unchanged, and close what comes after it.
+                self._ledger.repeat_later([owed], UNKNOWN_WRITE)
             raise
         except Exception:
-            self._timers.retry_later(task_id, delay=TIMER_LEASE)
+            self._ledger.repeat_later([owed], UNKNOWN_WRITE)
             raise
+
+    @contextmanager
+    def owing(
+        self, task_id: str, since: datetime, task_group_id: str, *, is_published: bool = False
+    ) -> Iterator[None]:
+        """What is done within writes no task. Afterwards the resolver repeats the task's effects since then.
+
+        Raises ServiceUnavailable before it begins.
+        """
+        owed = self._processes.begin(task_id, since, task_group_id)
+        try:
+            yield
+        finally:
+            self._ledger.repeat_later([owed], is_published=is_published)
+
+    def version(self, owed: Owed) -> str:
+        """As ``Processes.version``."""
+        return self._processes.version(owed)
+
+    def insert(self, task: Task, owed: Owed) -> None:
+        """Store a new task. Raises AlreadyExists."""
+        self._tasks.insert(task, self._processes.version(owed))
 
     def marked(self, task: Task) -> Task:
         """The task as it is to be written, marked if its events cannot be published now.
@@ -130,102 +168,146 @@ class Changes:
         The mark goes with the write, not after it: the write may be the last that succeeds for a while. And a
         mark stays until the events are published: this process may die before.
         """
-        is_behind = self._publisher.is_away or self._timers.is_unpublished(task.task_id)
-        return replace(task, is_unpublished=True) if is_behind and not task.is_unpublished else task
-
-    def _unmarked(self, task: Task) -> Task:
-        """The task without its mark: all its events are published. One that stays publishes them again."""
-        stored = self._tasks.recall(task.task_id) or self._tasks.load(task.task_id)
-        if stored and stored.task == task:  # else another process has written, whose mark it may be
-            with suppress(Changed):
-                return self._tasks.replace(stored, replace(task, is_unpublished=False)).task
-        return task
+        return task if task.is_unpublished else replace(task, is_unpublished=self._publisher.is_away)
 
     def finish(
         self,
         task: Task,
         outcome: Outcome,
-        stored: StoredTask | None = None,
-        register: Callable[[Task], Task] = lambda task: task,
+        owed: Owed,
+        before: StoredTask | None = None,
+        register: Callable[[Task], Task] | None = None,
     ) -> Task:
-        """Apply the effects of a successful write: publish first, so that no worker acts before the event.
+        """Apply the effects of a successful write. Raises nothing: what fails is repeated later.
 
-        ``task`` is what was written. ``stored`` is the task before the write, None for a new task, which
-        ``register`` then registers. Raises nothing. The timer applies failed effects, and always the effects
-        of a task's end on others.
+        ``task`` is what was written, ``before`` the version before it, None for a new task. That is what
+        ``register`` registers. The effects of a task's end on others are always left to the resolver.
         """
-        is_done = False
-        before = stored.task if stored else None
+        is_published = is_complete = False
         try:
-            # Missing events come first: the broker gets the events of a task in their order. The mark may be
-            # another process', also on a task that is created again, and it is removed below.
-            is_behind = task.is_unpublished or (
-                stored and (_may_lack_events(stored, task) or self._timers.has_other_calls(task.task_id))
-            )
-            events = events_since(task, EVER) if is_behind else outcome.events
-            is_published = self._publish(task.task_id, events)
+            is_published = self._publish(task, outcome, before)
             if not is_published:
-                # the timer keeps the order in this process alone; the row says it to the others
-                self.mark_unpublished(task.task_id)
+                task = self.mark_unpublished(task, owed)
             self._messages.apply_effect(task, outcome.message_effect)
-            task = register(task)
-            if is_published and task.is_unpublished:
-                task = self._unmarked(task)
-            is_done = is_published  # only the effects on other tasks are missing
+            task = register(task) if register else task
+            is_complete = is_published
         except ServiceUnavailable as error:
             log.warning("effects-deferred", task_id=task.task_id, why=error.message)
         except Exception:
             log.exception("effects-deferred", task_id=task.task_id)
-        # dependents and group take further operations: a resolver applies them, not this call
-        ends = before is not None and task.is_resolved and not before.is_resolved
-        if is_done and not ends:
-            self._timers.complete(task.task_id, next_due(task))
+        if not is_published:
+            owed.repeats_all = True  # those of the version before may be missing, too
+        self._ledger.note_due(task.task_id, next_due(task), owed.number)
+        # dependents and group take further operations: the resolver applies them, not this call
+        ends = before is not None and task.is_resolved and not before.task.is_resolved
+        if is_complete and not ends:
+            self._ledger.close([owed])
         else:
-            self._timers.retry_later(task.task_id, next_due(task), is_published=is_done)
+            self._ledger.repeat_later([owed], is_published=is_complete, is_marked=task.is_unpublished)
         return task
 
-    def _publish(self, task_id: str, events: Sequence[Event]) -> bool:
-        """Publish the events, unless earlier events of the task are unpublished; returns whether it did."""
-        if self._timers.is_unpublished(task_id):
+    def _publish(self, task: Task, outcome: Outcome, before: StoredTask | None) -> bool:
+        """Publish the events, and all before them if these may be missing. Returns whether it did.
+
+        The history of a marked task is left to the resolver, since it has artifacts, too.
+        """
+        if task.is_unpublished:
             return False
+        lacks_events = before and self._lacks_events(before, shows_events=outcome.shows_events)
+        return self._try_to_publish(events_since(task, EVER) if lacks_events else outcome.events)
+
+    def _lacks_events(self, stored: StoredTask, *, shows_events: bool) -> bool:
+        """Whether the events of that version may be missing. ``shows_events``: see Outcome."""
+        if number := self._processes.number(stored.written):
+            return not self._ledger.is_applied(number)
+        return not (shows_events or self._processes.has_events(stored.written))
+
+    def _try_to_publish(self, events: Sequence[Event]) -> bool:
         try:
             self._publisher.publish(events)
         except BrokerAway:
             return False
         return True
 
-    def mark_unpublished(self, task_id: str) -> None:
-        """Mark the task: the next process that changes it and has a broker publishes all its events."""
-        stored = self._tasks.recall(task_id)
+    def mark_unpublished(self, task: Task, owed: Owed) -> Task:
+        """Mark the task, and answer for its events from now on: whoever changes it publishes all of them, and
+        whoever takes over for this process.
+
+        Returns the task as it is stored, unmarked if storage fails.
+        """
+        if task.is_unpublished:
+            return task
+        stored = self._tasks.recall(task.task_id)
         with suppress(ServiceUnavailable):
-            stored = stored or self._tasks.load(task_id)
+            stored = stored or self._tasks.load(task.task_id)
             while stored and not stored.task.is_unpublished:
                 try:
-                    stored = self._tasks.replace(stored, replace(stored.task, is_unpublished=True))
+                    marked = replace(stored.task, is_unpublished=True)
+                    stored = self._tasks.replace(stored, marked, self._processes.version(owed))
                 except Changed:
-                    stored = self._tasks.load(task_id)
+                    stored = self._tasks.load(task.task_id)
+        return stored.task if stored and stored.task.is_unpublished else task
 
-    def publish_artifact(self, task: Task, created: Event) -> None:
-        """Publish artifact-created after the write of an artifact; the timer does it later if that fails."""
-        task_id = task.task_id
-        missing = events_since(task, EVER) if task.is_unpublished else []  # task-running comes first
-        if self._publish(task_id, [*missing, created]):
-            self._timers.cancel(task_id)
+    def publish_again(
+        self, stored: StoredTask, since: datetime, owed: Owed, artifacts: Mapping[int, list[Event]]
+    ) -> tuple[Task, bool]:
+        """Publish the events since then, all of them if the task is marked. If the broker is away, mark it.
+
+        Returns the task, and whether they are published. ``artifacts``: by run, artifact-created. A mark
+        stays, so that the task can be found, until the caller owes nothing else to it (``unmark``).
+        """
+        task = stored.task
+        # marked: another process may have written before, whose events are not among those that are owed
+        events = events_since(task, EVER if task.is_unpublished else since, artifacts)
+        if not self._try_to_publish(events):
+            return self.mark_unpublished(task, owed), False
+        return task, True
+
+    def unmark(self, task: Task) -> None:
+        """Clear the mark of the task: all its events are published, unless it has changed since.
+
+        If the mark cannot be cleared, the events are published again later.
+        """
+        stored = self._tasks.recall(task.task_id) or self._tasks.load(task.task_id)
+        if stored and stored.task == task:  # else another process has written, whose mark it may be
+            with suppress(Changed):
+                self._tasks.replace(stored, replace(task, is_unpublished=False))
+
+    def publish_artifact(self, stored: StoredTask, created: Event, owed: Owed) -> None:
+        """Publish artifact-created after the write of an artifact; it is published later if that fails.
+
+        ``stored`` is the version that the call has read.
+        """
+        task = stored.task
+        # its worker has the answer of the claim, but the events of that come first
+        missing = events_since(task, EVER) if self._lacks_events(stored, shows_events=True) else []
+        if not task.is_unpublished and self._try_to_publish([*missing, created]):
+            self._ledger.close([owed])
         else:
-            self._timers.retry_later(task_id)
+            self._ledger.repeat_later([owed])
 
     def _repeat(self, stored: StoredTask, outcome: Outcome) -> None:
         """Repeat the effects of a transition that had happened before. Raises ServiceUnavailable."""
-        task_id = outcome.task.task_id
-        # another process may have died between the write and its events, and those of the changes before; a
-        # call of this one may not have published yet
-        is_behind = not stored.is_own or self._timers.has_other_calls(task_id, own=0)
-        events = events_since(outcome.task, EVER) if is_behind else outcome.events
-        if outcome.events and not self._publish(task_id, events):
-            self.mark_unpublished(task_id)
-            self._timers.schedule(task_id, EVER)
-            self._timers.retry_later(task_id)
+        task = outcome.task
+        if outcome.events and not self._publish(task, outcome, stored):
+            owed = self._processes.begin(task.task_id, self._clock.now())
+            owed.repeats_all = True
+            task = self.mark_unpublished(task, owed)
+            self._ledger.note_due(task.task_id, next_due(task), owed.number)
+            self._ledger.repeat_later([owed], is_marked=task.is_unpublished)
         self._messages.apply_effect(outcome.task, outcome.message_effect)
+
+    def find(self, task_id: str) -> StoredTask | None:
+        """The task as it is now, None if there is none."""
+        return self._tasks.load(task_id)
+
+    def recall_stored(self, task_id: str) -> StoredTask | None:
+        """A version of the task that this process remembers, which may be old; None without one."""
+        return self._tasks.recall(task_id)
+
+    def is_own(self, stored: StoredTask) -> bool:
+        """Whether this process wrote the version."""
+        return self._processes.number(stored.written) > 0
 
     def read(self, task_id: str) -> StoredTask:
         """The task as it is now; raises ResourceNotFound."""
@@ -252,36 +334,34 @@ class Changes:
             self._delete_unless_held(task, message, task.work_queue)
 
     def _write(self, stored: StoredTask, outcome: Outcome, began: datetime) -> Task | None:
-        """The written task with its effects, None after a lost race: then nothing of it was written, or the
-        timer has its effects.
+        """The written task with its effects, None after a lost race: then nothing of it was written, or its
+        effects are repeated later.
         """
         if outcome.events or outcome.message_effect:
             return self._write_transition(stored, outcome, began)
-        # A reclaim: there is nothing to repeat, and the timer that is there still fires in time.
+        # A reclaim has no effects. The look at takenUntil finds that the claim was extended.
         task = self._hold(outcome)
         return task if self._replace(stored, task, outcome) == task else None
 
     def _write_transition(self, stored: StoredTask, outcome: Outcome, began: datetime) -> Task | None:
         task_id = stored.task.task_id
-        with self.writing(task_id, began):
-            task = self._hold(outcome)
-            task = self.marked(task)
-            current = self._replace(stored, task, outcome)
+        with self.writing(task_id, began) as owed:
+            task = self.marked(self._hold(outcome))
+            current = self._replace(stored, task, outcome, self._processes.version(owed))
         if current == task:
-            self.finish(task, outcome, stored)
-            return task
-        # The answer of the write may be lost, and another process may have written since. To cancel the timer
-        # then would lose the events of a transition that happened.
+            return self.finish(task, outcome, owed, stored)
+        # The answer of the write may be lost, and another process may have written since. To close it then
+        # would lose the events of a transition that happened.
         if any(run not in stored.task.runs and _was_written(run, current) for run in task.runs):
-            self._timers.retry_later(task_id)  # it was written, and another process wrote after it
+            self._ledger.repeat_later([owed])  # it was written, and another process wrote after it
         else:
-            self._timers.cancel(task_id)
+            self._ledger.close([owed])
         return None
 
-    def _replace(self, stored: StoredTask, task: Task, outcome: Outcome) -> Task:
+    def _replace(self, stored: StoredTask, task: Task, outcome: Outcome, written: str = "") -> Task:
         """Write the task. The task as it is stored now, another after a lost race."""
         try:
-            return self._tasks.replace(stored, task).task
+            return self._tasks.replace(stored, task, written).task
         except Changed:
             current = self.read(task.task_id).task
             if current != task:  # else only the answer was lost
@@ -303,24 +383,6 @@ class Changes:
     def _delete_unless_held(self, task: Task, lease: MessageLease, queue: WorkQueue) -> None:
         if task.held is None or task.held.message_id != lease.message_id:
             self._messages.apply_effect(task, DeleteMessage(lease, queue))
-
-
-def _may_lack_events(stored: StoredTask, task: Task) -> bool:
-    """Whether events before the change to ``task`` may be unpublished.
-
-    Another process may have died between its write and its events. A worker that claims, reclaims or reports
-    has an answer or a message, which came after the events. But the message of a retry was put when the run
-    before was claimed, and a changed priority puts none. Whoever else changes the task needs neither.
-    """
-    if stored.is_own:
-        return False
-    run = stored.task.last_run
-    changes = stored.task.priority_changes
-    if run is None or run.is_resolved or stored.task.priority != task.priority:
-        return True  # it is scheduled, run again, or moved to another queue
-    if (run.state == "pending" and run.is_retry) or (changes and changes[-1].changed >= stored.task.since):
-        return True
-    return task.runs[run.run_id].reason_resolved in _NOT_BY_ITS_WORKER
 
 
 def _was_written(run: Run, task: Task) -> bool:

@@ -40,7 +40,7 @@ class Groups:
         return sealed
 
     def publish(self, event: Event) -> None:
-        """Publish an event that has no timer. Raises ServiceUnavailable: the client repeats its call."""
+        """Publish an event that nobody repeats. Raises ServiceUnavailable: the client repeats its call."""
         try:
             self._publisher.publish([event])
         except BrokerAway:
@@ -48,14 +48,14 @@ class Groups:
                 f"it is done, but the broker is away: repeat the call, so that {event.exchange} is published"
             ) from None
 
-    def join(self, task_id: str, definition: TaskDefinition) -> None:
-        """Make the task an active member of its group.
+    def join(self, task_id: str, definition: TaskDefinition, written: str = "") -> None:
+        """Make the task an active member of its group. ``written``: by this write of createTask.
 
         Raises RequestConflict if the group has another schedulerId, or is sealed and the task is no member.
         """
         wanted = group_of(definition)
         try:
-            group = self._groups.join(task_id, wanted)
+            group = self._groups.join(task_id, wanted, written)
         except Sealed:
             raise sealed_before(task_id, wanted.task_group_id) from None
         if group.scheduler_id != wanted.scheduler_id:

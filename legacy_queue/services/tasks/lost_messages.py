@@ -7,10 +7,10 @@ from array import array
 from collections.abc import Iterator, MutableSequence, Sequence
 from datetime import datetime
 
+from legacy_queue.domain.due import FIRST_LOOK
 from legacy_queue.domain.messages import lacks_messages, read_message, signature_is_valid
 from legacy_queue.domain.priority import work_queues
 from legacy_queue.domain.task import Task
-from legacy_queue.domain.timer import FIRST_LOOK
 from legacy_queue.ports import Clock
 from legacy_queue.ports.queue import MAX_COUNT
 from legacy_queue.services.tasks.task_queues import TaskQueues
@@ -20,8 +20,6 @@ from legacy_queue.stores.rows import yielding
 _YIELD_AFTER = 250  # messages: each takes 10 µs
 _AHEAD = 3  # a message of the run, or of one or two after it, which a claim left: see ``transitions.claim``
 # How long what was read is used. A run that has been pending for FIRST_LOOK had its message before.
-# Reading a million messages may outlast the lease of the sweeper. Then another process takes the page over,
-# and this one does it without another reading when it has the lease again.
 _MAX_AGE = FIRST_LOOK / 2
 _PARTS = 4096  # of the hashes, since each look-up searches one from its begin
 _ANY = ""  # queue, of a run that was offered since

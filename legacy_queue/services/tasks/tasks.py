@@ -11,8 +11,7 @@ from legacy_queue.domain.errors import RequestConflict, ServiceUnavailable
 from legacy_queue.domain.outcome import Outcome
 from legacy_queue.domain.task import Task
 from legacy_queue.ports import AlreadyExists, BrokerAway, Clock
-from legacy_queue.services.recovery.jobs import TIMER_LEASE
-from legacy_queue.services.recovery.timers import Timers
+from legacy_queue.services.process.liveness import DEAD_AFTER
 from legacy_queue.services.tasks.changes import Changes
 from legacy_queue.services.tasks.dependencies import Dependencies
 from legacy_queue.services.tasks.groups import Groups, sealed_before
@@ -28,7 +27,6 @@ class Tasks:
         groups: Groups,
         dependencies: Dependencies,
         changes: Changes,
-        timers: Timers,
         clock: Clock,
         artifacts: ArtifactStore,
     ) -> None:
@@ -36,7 +34,6 @@ class Tasks:
         self._groups = groups
         self._dependencies = dependencies
         self._changes = changes
-        self._timers = timers
         self._clock = clock
         self._artifacts = artifacts
 
@@ -60,16 +57,16 @@ class Tasks:
         waits_for = self._dependencies.waits_for(task_id, definition)
         outcome = transitions.create(task_id, definition, waits_for, now)
         is_in_group = True
-        with self._changes.writing(task_id, now, definition.task_group_id):
+        with self._changes.writing(task_id, now, definition.task_group_id, needs_name=False) as owed:
             # It is a member before it is a task, so its group is neither resolved nor canceled without it.
-            self._groups.join(task_id, definition)
+            self._groups.join(task_id, definition, self._changes.version(owed))
             outcome = replace(outcome, task=self._changes.marked(outcome.task))
             # Other processes end the membership of a call that seems to have died. A call that comes too late
             # writes no task; a call whose write took too long joins again.
             if self._seems_dead(began):
                 raise ServiceUnavailable("storage took too long, try again")
             try:
-                self._tasks.insert(outcome.task)
+                self._changes.insert(outcome.task, owed)
             except AlreadyExists:
                 outcome = self._created_before(outcome)
             else:
@@ -81,7 +78,7 @@ class Tasks:
             self._dependencies.register(task)  # now: not pending before task-defined is published
             return self._dependencies.recheck(task)
 
-        task = self._changes.finish(outcome.task, outcome, register=register)
+        task = self._changes.finish(outcome.task, outcome, owed, register=register)
         # Its group was sealed before it could join again: who has canceled the group relies on that.
         return task if is_in_group else self.cancel(task_id)
 
@@ -165,7 +162,7 @@ class Tasks:
 
     def _seems_dead(self, began: timedelta) -> bool:
         """Whether the call takes so long that other processes may end its task's membership."""
-        return self._clock.monotonic() - began > TIMER_LEASE
+        return self._clock.monotonic() - began > DEAD_AFTER
 
     def _created_before(self, outcome: Outcome) -> Outcome:
         """The outcome for a taskId that is taken already.
@@ -185,7 +182,7 @@ class Tasks:
             self._end_again(task.task_id, existing, task_group_id)
         if existing == task:
             return outcome  # this call has written it, and only the answer was lost: nobody else offers it
-        return replace(created, message_effect=None)  # the timer of the call that wrote it offers it
+        return replace(created, message_effect=None)  # the call that wrote it offers it
 
     def _end_again(self, task_id: str, task: Task | None, joined_group_id: str) -> None:
         """Undo the activation that joining the group again has made."""
@@ -195,5 +192,5 @@ class Tasks:
             if task and task.is_resolved:
                 self._groups.end(task, len(task.runs) - 1)
         except BrokerAway:
-            self._timers.schedule(task_id, self._clock.now(), joined_group_id)
-            self._timers.retry_later(task_id)
+            with self._changes.owing(task_id, self._clock.now(), joined_group_id):
+                pass  # it is all left to the resolver

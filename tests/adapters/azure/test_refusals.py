@@ -3,7 +3,7 @@
 import logging
 import re
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -92,7 +92,6 @@ ACTS: dict[str, tuple[Callable[[Client], Any], str, bytes]] = {
     "upload": (lambda at: at.account.container.put_block("n", "id", b"."), "PUT", answer(201)),
 }
 OTHERS: dict[str, Callable[[Client], Any]] = {
-    "time": lambda at: at.table.now(),
     "create a table": lambda at: at.table.create(),
     "remove a table": lambda at: at.table.remove(),
     "create a queue": lambda at: at.queue.create({"a": "b"}),
@@ -255,17 +254,3 @@ def test_logs_and_errors_hold_neither_key_nor_signature(caplog: pytest.LogCaptur
     assert len(signatures) >= 3
     for secret in (DEFAULT_KEY, *signatures, "SharedKey ", "hush"):
         assert not [text for text in shown if secret in text]
-
-
-def test_the_time_of_the_storage_is_the_date_of_its_last_answer() -> None:
-    """Whatever time it is here."""
-    date = datetime(2009, 10, 9, 21, 4, 30, tzinfo=UTC)
-    with Stub(answer(200, ROW_BODY, "Date: Fri, 09 Oct 2009 21:04:30 GMT")) as stub:
-        table = Client(stub.url).table
-        for _ in range(2):
-            assert date <= table.now() < date + 60 * SECOND
-        assert stub.methods == ["GET"]
-    for headers in ([], ["Date: soon"]):
-        without = answer(404, b"", "x-ms-error-code: ResourceNotFound", *headers)
-        with Stub(without) as stub, pytest.raises(ServiceUnavailable):
-            Client(stub.url).table.now()

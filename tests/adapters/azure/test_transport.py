@@ -7,7 +7,6 @@ import subprocess
 import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -113,26 +112,6 @@ def test_concurrent_calls_have_a_connection_each_and_at_most_max_idle_are_kept()
             answers = [threads.submit(sender.send) for _ in range(5)]
             assert [answer.result() for answer in answers] == [b"body"] * 5
         assert stub.connections == 5 + 2
-
-
-def test_the_time_of_the_service_is_not_late_by_a_slow_body() -> None:
-    whole = answer(200, b".", "Date: Fri, 09 Oct 2009 21:04:30 GMT")
-    times, is_noted = {"now": 0}, threading.Event()
-
-    def now() -> float:
-        is_noted.set()
-        return times["now"]
-
-    def answer_slowly(connection: socket.socket) -> None:
-        connection.sendall(whole[:-1])
-        is_noted.wait(5)
-        times["now"] = 20
-        connection.sendall(whole[-1:])
-
-    with Stub(answer_slowly) as stub:
-        transport = Transport("table", stub.url, Counter(), now=now)
-        time = transport.service_time(lambda: transport.send(HttpRequest("GET", stub.url)))
-    assert time == datetime(2009, 10, 9, 21, 4, 50, tzinfo=UTC)
 
 
 def test_a_connection_that_was_idle_for_a_minute_is_closed_by_later_requests_and_not_used_again() -> None:

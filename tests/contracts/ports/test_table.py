@@ -1,7 +1,7 @@
 """What a table promises. Source: legacy_queue/ports/table.py."""
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
@@ -95,30 +95,6 @@ def test_a_value_has_up_to_64_kib_and_a_row_up_to_1_mib(table: Table) -> None:
         with pytest.raises(ValueError, match=r"up to 1 MiB|more than 64 KiB"):
             table.insert("p", "larger", values)
     assert keys(all_rows(table)) == [("p", "k")]
-
-
-def test_the_age_of_a_row_is_told_by_the_clock_of_the_storage(
-    table: Table, other: StorageAccount, table_name: str, wait: Callable[[float], None]
-) -> None:
-    """Whichever process wrote it, and whichever asks."""
-    begun = table.now()
-    first = table.insert("p", "merged", {"a": 1})
-    table.batch("p", [Change("insert", "other", {})])
-    wait(1)
-    table.merge("p", "merged", {"a": 2}, first)
-    elsewhere = other.table(table_name)
-    for rows in (all_rows(elsewhere), elsewhere.page([], "", 10, ["a"]).rows):
-        merged, inserted = rows
-        assert begun <= inserted.changed < merged.changed
-        assert merged.changed - inserted.changed >= timedelta(seconds=1)
-        for each in (table, elsewhere):
-            assert merged.changed - timedelta(seconds=2) <= each.now() <= begun + timedelta(seconds=20)
-    row = table.get("p", "merged")
-    assert row
-    assert row.changed == merged.changed
-    began = table.now()
-    wait(1)
-    assert table.now() - began >= timedelta(seconds=1)
 
 
 def test_a_merge_keeps_the_properties_that_it_does_not_name_and_never_makes_a_row(table: Table) -> None:

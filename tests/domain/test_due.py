@@ -5,8 +5,8 @@ from datetime import datetime
 import pytest
 
 from legacy_queue.domain import transitions
+from legacy_queue.domain.due import is_due, next_due
 from legacy_queue.domain.task import Task
-from legacy_queue.domain.timer import is_due, next_due
 from tests.domain.tasks import (
     ALICE,
     CLAIM_TIMEOUT,

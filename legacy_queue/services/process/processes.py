@@ -1,0 +1,313 @@
+"""The row of this process, and the rows of the others: who is alive, who is dead, and what the dead owed.
+
+The rule: no call writes a task before the row of its process names the task. So whatever a process may owe
+when it dies, its row says to which tasks. A name too many costs only work: names stay until the row is
+written again, and concurrent calls share one write of it. A createTask needs no name: first it makes its task
+a member of a group, and the rows of member and task say which process wrote them, and by which of its writes.
+
+A process writes its row at least every few seconds (``liveness``). Whoever sees that a row has not changed
+for long takes its process for dead, and takes over. First it puts the names into its own row, and says there
+whom it has inherited; then it removes the dead row; then it repeats the effects. So a crash at any point
+leaves a row that says what is still to be done, and two that take over at the same time only do the same work
+twice.
+
+When a task is due, the process remembers that wrote it last. Whoever has taken over reads all active members
+and all unresolved tasks. It repeats the effects of the members that the dead process had not settled, and
+remembers when the tasks are due that no living process wrote. It finds the tasks that are marked as
+unpublished, too: no row of a process names these, since there may be very many.
+
+What is ugly: a process that stood still for longer than DEAD_AFTER is alive after all, and its row is gone.
+It writes it again with the next beat. A call that stood still between the check of the row and its write, and
+dies right after that, loses its events: recovery.md names this.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from threading import Lock
+from typing import TypeVar
+
+from legacy_queue.domain.errors import ServiceUnavailable
+from legacy_queue.domain.events import EVER
+from legacy_queue.domain.priority import WorkQueue
+from legacy_queue.ports import Changed, Clock, Corrupt
+from legacy_queue.services.process.ledger import Ledger, Owed
+from legacy_queue.services.process.liveness import BEAT, DEAD_AFTER, TRUSTED_FOR
+from legacy_queue.stores import GroupStore, TaskStore
+from legacy_queue.stores.group_commit import GroupCommit
+from legacy_queue.stores.process_store import Name, ProcessRow, ProcessStore
+
+_PAGE = 1000  # rows
+_MAX_CALLS = 100  # that wait for one write of the row
+_LONG_AGO = timedelta(days=-1)
+_NO_TIME = timedelta(0)
+
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """A row of another process, and since when it has not changed, by the clock of this one."""
+
+    row: ProcessRow
+    since: timedelta
+
+
+class Processes:
+    """The process that this is, among the others.
+
+    A single thread calls ``tick``; any thread calls the rest.
+    """
+
+    def __init__(
+        self, store: ProcessStore, tasks: TaskStore, groups: GroupStore, ledger: Ledger, clock: Clock
+    ) -> None:
+        self._store = store
+        self._tasks = tasks
+        self._groups = groups
+        self._ledger = ledger
+        self._clock = clock
+        # calls that wait until the row is written, each with names that are not in the ledger yet
+        self._writes: GroupCommit[Sequence[Name]] = GroupCommit(self._write, _MAX_CALLS)
+        # the names that are in the row of this process for certain, by taskId, and when it was written
+        self._named: dict[str, Name] = {}
+        self._written = _LONG_AGO
+        # what the row says of this process' offers: see ``offers``
+        self._offers: Mapping[WorkQueue, int] = {}
+        # the other processes that live, by name, and when their rows were read
+        self._others: dict[str, _Seen] = {}
+        self._read = _LONG_AGO
+        # held while they are read, and while this process takes over
+        self._reading = Lock()
+        # how many other processes have ended or died
+        self.departures = 0
+        # dead processes: how far each had settled, and the last own number of what it owed, None until the
+        # members and tasks are read
+        self._inherited: dict[str, tuple[int, int | None]] = {}
+        self._must_read = False
+        # of ``_named`` and ``_inherited``, never held during an operation of the store
+        self._lock = Lock()
+
+    @property
+    def name(self) -> str:
+        """The name of this process."""
+        return self._store.process
+
+    @property
+    def waiting(self) -> int:
+        """How many calls wait for the row of this process to be written."""
+        return self._writes.waiting
+
+    def is_first(self) -> bool:
+        """Whether this process has the lowest name of all that live. It does the periodic jobs then.
+
+        Reads the rows of the others if it never has. Raises ServiceUnavailable.
+        """
+        if self._read == _LONG_AGO:
+            self.look()
+        return all(self.name < name for name in self._others)
+
+    # Calls
+
+    def begin(
+        self, task_id: str, since: datetime, task_group_id: str = "", *, needs_name: bool = True
+    ) -> Owed:
+        """Call this before a write of the task: from now on its effects are not lost with this process.
+
+        ``since`` is no later than the transition. ``needs_name``: see the rule above. The caller then calls
+        ``Ledger.close`` or ``Ledger.repeat_later``. Raises ServiceUnavailable: nothing is owed.
+        """
+        with self._lock:
+            owed = self._ledger.open(task_id, since, task_group_id, is_named=needs_name)
+            named = self._named.get(task_id)
+        is_known = not needs_name or (
+            named is not None and named.includes(Name(task_id, since, task_group_id))
+        )
+        if not (is_known and self._is_within(TRUSTED_FOR, self._written)):
+            try:
+                self._writes.add([])
+            except BaseException:
+                self._ledger.close([owed])
+                raise
+        return owed
+
+    def name_all(self, owed: Sequence[Owed]) -> None:
+        """Name the tasks that a createTask did not name: the rows of their members may go now.
+
+        Raises ServiceUnavailable.
+        """
+        unnamed = [each for each in owed if not each.is_named]
+        if not unnamed:
+            return
+        for each in unnamed:
+            each.is_named = True
+        try:
+            self._writes.add([])
+        except BaseException:
+            for each in unnamed:
+                each.is_named = False
+            raise
+
+    def version(self, owed: Owed) -> str:
+        """What the row of a task says of the version that this write makes: see ``has_events``."""
+        return f"{self.name}/{owed.number}"
+
+    def number(self, version: str) -> int:
+        """The number of a write of this process, 0 for any other version."""
+        process, _, number = version.partition("/")
+        return int(number) if process == self.name else 0
+
+    def has_events(self, version: str) -> bool:
+        """Whether the events of another process' version, and so of all before it, are published for certain.
+
+        Costs a read or two if that process has just written it.
+        """
+        process, _, number = version.partition("/")
+        if not process:
+            return True  # 0.1.0 wrote it: what it owed has become names
+        seen = self._others.get(process)
+        if seen and int(number) <= seen.row.settled:
+            return True
+        with suppress(ServiceUnavailable, Corrupt):
+            # the row of a dead process goes only after that of its heir names it: so it is read first
+            row = self._store.load(process)
+            if row:
+                return int(number) <= row.settled
+            others = self._store.others()
+            with self._lock:
+                heirs = [*others, self._row()]
+            return all(int(number) <= heir.inherited.get(process, int(number)) for heir in heirs)
+        return False
+
+    def others(self) -> Sequence[ProcessRow]:
+        """The other processes that live, as this one last read their rows."""
+        return [seen.row for seen in self._others.values()]
+
+    # Threads
+
+    def tick(self) -> None:
+        """Write the row if it is time; to be called twice a second. Raises ServiceUnavailable."""
+        if not self._is_within(BEAT, self._written):
+            self._writes.add([])
+
+    def tell(self, offers: Mapping[WorkQueue, int]) -> None:
+        """Say in the row of this process what it has offered. Raises ServiceUnavailable."""
+        self._offers = offers
+        self._writes.add([])
+
+    def look(self, max_age: timedelta = _NO_TIME) -> None:
+        """Read the rows of the others unless that was done so lately, and take over for the dead.
+
+        To be called at least every READ_EVERY. Raises ServiceUnavailable.
+        """
+        with self._reading:
+            if not self._is_within(max_age, self._read):
+                self._look()
+
+    def _look(self) -> None:
+        rows = self._store.others()
+        now = self._clock.monotonic()
+        if self._read == _LONG_AGO and not rows:
+            self._must_read = True  # it is the first of all: nobody remembers when tasks are due
+        self._read = now
+        seen = {row.process: self._seen(row, now) for row in rows}
+        self.departures += len(self._others.keys() - seen.keys())
+        dead = [each.row for each in seen.values() if each.row.has_ended or now - each.since >= DEAD_AFTER]
+        for row in dead:
+            self._take_over(row)
+            del seen[row.process]
+            self.departures += 1
+        self._others = seen
+        if self._must_read or self._ledger.must_read_dues():
+            self._read_all()
+
+    def hand_over(self) -> None:
+        """Let another process go on at once, before this one ends. Raises ServiceUnavailable."""
+        with self._lock:
+            row = self._row()
+        self._store.write(replace(row, has_ended=True))
+
+    def _take_over(self, dead: ProcessRow) -> None:
+        self._must_read = True
+        with self._lock:
+            for process, settled in (*dead.inherited.items(), (dead.process, dead.settled)):
+                self._inherited[process] = settled, None
+        self._writes.add(dead.names)
+        with suppress(Changed):  # it lives, or another takes over, too: effects may be repeated
+            self._store.remove(dead)
+
+    def _seen(self, row: ProcessRow, now: timedelta) -> _Seen:
+        seen = self._others.get(row.process)
+        return seen if seen and seen.row.etag == row.etag else _Seen(row, now)
+
+    def _row(self) -> ProcessRow:
+        """With the lock."""
+        names, settled = self._ledger.names()
+        self._inherited = {
+            process: (upto, last)
+            for process, (upto, last) in self._inherited.items()
+            if last is None or last > settled
+        }
+        inherited = {process: upto for process, (upto, _) in self._inherited.items()}
+        return ProcessRow(self.name, names, settled, inherited, self._offers)
+
+    def _write(self, wanted: Sequence[Sequence[Name]]) -> None:
+        """Write the row of this process with further names. From then on, it owes what they say."""
+        further = [name for names in wanted for name in names]
+        now = self._clock.monotonic()
+        with self._lock:
+            row = self._row()
+            names = {name.task_id: name for name in row.names}
+            # until it is written, or if that fails, the row may be the old one or the new one
+            self._named = {name.task_id: name for name in row.names if name == self._named.get(name.task_id)}
+        self._store.write(replace(row, names=[*row.names, *further]))
+        with self._lock:
+            self._named = names
+            self._written = now
+        self._ledger.inherit(further)
+
+    def _read_all(self) -> None:
+        """Repeat what the dead had not settled, and all that is unpublished. Note when tasks are due. For the
+        tasks that a living process wrote last, that process does so.
+        """
+        self._ledger.forget_dues()
+        with self._lock:
+            inherited = {process: settled for process, (settled, _) in self._inherited.items()}
+
+        def is_unsettled(written: str) -> bool:
+            process, _, number = written.partition("/")
+            return process in inherited and int(number) > inherited[process]
+
+        names = [
+            Name(member.task_id, member.since, member.task_group_id)
+            for member in (_all(self._groups.all_active) if inherited else ())
+            if is_unsettled(member.written)
+        ]
+        for task in _all(self._tasks.unsettled):
+            process, _, _ = task.written.partition("/")
+            if process in self._others:
+                continue
+            self._ledger.note_due(task.task_id, task.due, self.number(task.written))
+            if task.is_unpublished and process != self.name:
+                self._ledger.inherit([Name(task.task_id, EVER)], is_marked=True)
+            elif is_unsettled(task.written):
+                names.append(Name(task.task_id, EVER))
+        # before they are repeated: a member that is removed is not found again
+        if names:
+            self._writes.add(names)
+        with self._lock:
+            last = self._ledger.number
+            self._inherited |= {process: (settled, last) for process, settled in inherited.items()}
+        self._must_read = False
+
+    def _is_within(self, age: timedelta, time: timedelta) -> bool:
+        return self._clock.monotonic() - time < age
+
+
+def _all(read: Callable[[str, int], tuple[Sequence[Item], str | None]]) -> Iterator[Item]:
+    """The rows of all pages, read when they are needed."""
+    after: str | None = ""
+    while after is not None:
+        found, after = read(after, _PAGE)
+        yield from found

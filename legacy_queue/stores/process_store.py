@@ -1,0 +1,112 @@
+"""The table ``<prefix>processes``: a row for each server process, alone in its partition.
+
+The row says what its process owes to tasks. A process that lives writes its row every few seconds, so the row
+of a dead process keeps its ETag.
+"""
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple, dataclass, field
+from datetime import datetime
+from typing import Any
+
+from legacy_queue.domain.ids import slugid
+from legacy_queue.domain.priority import WorkQueue
+from legacy_queue.domain.times import epoch_milliseconds, format_time, parse_time
+from legacy_queue.ports import Clock
+from legacy_queue.ports.table import Row, Table
+from legacy_queue.stores.rows import first_of, json_in, json_values, of_kind, properties, read, slugid_in
+
+_KEY = "process"
+
+
+@dataclass(frozen=True)
+class Name:
+    """A task that a process names in its row: effects of transitions since then may be missing."""
+
+    task_id: str
+    since: datetime
+    # the group that the task joins while it is created, "" for none
+    task_group_id: str = ""
+
+    def includes(self, other: "Name") -> bool:
+        """Whether whoever repeats the effects of this name repeats those of the other, too."""
+        return self.since <= other.since and other.task_group_id in ("", self.task_group_id)
+
+
+@dataclass(frozen=True)
+class ProcessRow:
+    """What a process says of itself."""
+
+    process: str
+    # the tasks that its calls may be about to write, or still owe effects to
+    names: Sequence[Name] = ()
+    # all its writes up to this number have their effects
+    settled: int = 0
+    # the dead processes whose work it continues, and how far each had settled its writes
+    inherited: Mapping[str, int] = field(default_factory=dict)
+    # the queues in which it has offered messages lately, with the number of its last offer there
+    offers: Mapping[WorkQueue, int] = field(default_factory=dict)
+    # it has ended: others need not wait until it is silent for long
+    has_ended: bool = False
+    etag: str = field(default="", compare=False)
+
+
+class ProcessStore:
+    """The rows of all processes."""
+
+    def __init__(self, table: Table, clock: Clock, process: str = "") -> None:
+        """``process`` is the name of this process, a new one by default."""
+        self._table = table
+        self._clock = clock
+        self._process = process
+
+    @property
+    def process(self) -> str:
+        """The name of this process. It is made at its first use, which comes after any fork.
+
+        It begins with the time of that: the process with the lowest name is the oldest, unless clocks differ.
+        """
+        if not self._process:
+            self._process = f"{epoch_milliseconds(self._clock.now()):013}-{slugid()[:8]}"
+        return self._process
+
+    def write(self, row: ProcessRow) -> None:
+        """Write the row of this process. Safe to repeat, also if another process has removed the row."""
+        names = [(name.task_id, format_time(name.since), name.task_group_id) for name in row.names]
+        offers = [(*astuple(queue), number) for queue, number in row.offers.items()]
+        content = {
+            "names": names,
+            "settled": row.settled,
+            "inherited": dict(row.inherited),
+            "offers": offers,
+        }
+        values = {**json_values("owed", content), "hasEnded": row.has_ended}
+        self._table.put(self.process, _KEY, values)
+
+    def load(self, process: str) -> ProcessRow | None:
+        """The row of another process as it is now, None if it has none."""
+        row = self._table.get(process, _KEY)
+        return read(row, _stored) if row else None
+
+    def others(self) -> Sequence[ProcessRow]:
+        """The rows of the other processes."""
+        rows = first_of(self._table, [], sys.maxsize, _stored)
+        return [row for row in rows if row.process != self.process]
+
+    def remove(self, row: ProcessRow) -> None:
+        """Remove the row of another process. Raises Changed if that has written it since."""
+        self._table.delete(row.process, _KEY, row.etag)
+
+
+def _stored(row: Row) -> ProcessRow:
+    content: dict[str, Any] = json_in("owed", row)
+    (has_ended,) = properties(row, hasEnded=bool)
+    names = [
+        Name(slugid_in(task_id), parse_time(since), group and slugid_in(group))
+        for task_id, since, group in of_kind(list, content["names"])
+    ]
+    settled = of_kind(int, content["settled"])
+    inherited = of_kind(dict, content["inherited"])
+    offers = {WorkQueue(*queue): number for *queue, number in of_kind(list, content["offers"])}
+    return ProcessRow(row.partition, names, settled, inherited, offers, has_ended, row.etag)

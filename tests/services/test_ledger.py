@@ -1,0 +1,243 @@
+"""What a process owes to tasks, and when it must look at them."""
+
+import sys
+from datetime import timedelta
+
+import pytest
+
+from legacy_queue.domain.events import EVER
+from legacy_queue.services.process.ledger import Ledger, Look
+from legacy_queue.stores.process_store import Name
+from tests.domain.tasks import HOUR, MINUTE, NOW, SECOND
+from tests.memory_server import FakeClock
+from tests.services.processes import GROUP
+
+A, B, C = (f"Task000{letter}Q0C0000000000A" for letter in "ABC")
+
+
+class Kept(Ledger):
+    """A ledger and its clock."""
+
+    def __init__(self, max_dues: int = 100) -> None:
+        self.clock = FakeClock(NOW)
+        super().__init__(self.clock, max_dues)
+
+    def looks(self, passed: timedelta = timedelta(0)) -> list[Look]:
+        """What the resolver is given when that time has passed."""
+        self.clock.advance(passed)
+        self.fire()
+        found = []
+        while look := self.next_look(waits=False):
+            found.append(look)
+        return found
+
+    def due(self, passed: timedelta = timedelta(0)) -> list[str]:
+        return [look.task_id for look in self.looks(passed) if look.is_due]
+
+
+@pytest.fixture
+def kept() -> Kept:
+    return Kept()
+
+
+def test_all_writes_below_the_first_open_one_are_settled(kept: Kept) -> None:
+    settled = [kept.names()[1]]
+    first, second, third = (kept.open(task_id, NOW) for task_id in (A, B, C))
+    for owed in (second, first, third):
+        kept.close([owed])
+        settled.append(kept.names()[1])
+    assert settled == [0, 0, 2, 3]
+    assert (kept.number, kept.in_memory()) == (3, 0)
+
+
+def test_the_events_of_a_write_are_missing_until_they_are_published_or_it_is_closed(kept: Kept) -> None:
+    one, two = kept.open(A, NOW), kept.open(A, NOW)
+    assert not kept.is_applied(one.number)
+    kept.repeat_later([one], is_published=False, is_marked=True)
+    assert not kept.is_applied(one.number)
+    kept.repeat_later([one], is_published=True)
+    kept.close([two])
+    assert kept.is_applied(one.number)
+    assert kept.is_applied(two.number)
+
+
+def test_a_task_is_named_once_with_all_that_is_owed_to_it(kept: Kept) -> None:
+    kept.open(A, NOW + SECOND)
+    kept.open(A, NOW, GROUP)
+    kept.open(A, NOW + MINUTE)
+    kept.open(B, NOW, is_named=False)
+    assert kept.names()[0] == [Name(A, NOW, GROUP)]
+
+
+def test_a_marked_task_is_found_by_its_row_and_holds_nothing_back(kept: Kept) -> None:
+    marked = kept.open(A, NOW)
+    kept.repeat_later([marked], is_marked=True)
+    kept.repeat_later([marked], is_marked=True)
+    assert kept.names() == ([], 1)
+    kept.close([marked])
+    assert kept.in_memory() == 0
+
+
+def test_nobody_looks_at_a_task_for_a_call_under_way(kept: Kept) -> None:
+    owed = kept.open(A, NOW)
+    assert kept.looks(HOUR) == []
+    kept.repeat_later([owed], MINUTE)
+    assert kept.looks() == []
+    assert kept.looks(MINUTE) == [Look(A, [owed])]
+    assert kept.looks(HOUR) == []
+
+
+def test_a_look_is_at_all_that_is_owed_to_a_task(kept: Kept) -> None:
+    first, second, third = kept.open(A, NOW), kept.open(A, NOW - MINUTE, GROUP), kept.open(A, NOW)
+    kept.repeat_later([first], is_published=True, tries=3)
+    kept.repeat_later([second], is_marked=True)
+    third.repeats_all = True
+    [look] = kept.looks()
+    assert (look.since, look.oldest, look.task_group_id) == (NOW - MINUTE, NOW - MINUTE, GROUP)
+    assert (look.is_published, look.is_marked, look.tries) == (False, False, 3)
+    for owed in (first, second, third):
+        kept.repeat_later([owed], is_published=True, is_marked=True)
+    assert kept.late() == 3
+    [look] = kept.looks()
+    assert (look.since, look.oldest, look.is_published, look.is_marked) == (EVER, NOW - MINUTE, True, True)
+    nothing = Look(A, is_due=True)
+    assert (nothing.since, nothing.oldest, nothing.task_group_id) == (None, EVER, "")
+    assert (nothing.is_marked, nothing.tries) == (False, 0)
+
+
+def test_what_a_dead_process_owed_is_repeated_at_once_and_once(kept: Kept) -> None:
+    names = [Name(A, NOW), Name(A, NOW, GROUP), Name(B, NOW)]
+    for _ in range(2):
+        kept.inherit(names)
+    assert {name.task_id for name in kept.names()[0]} == {A, B}
+    assert [(look.task_id, look.since, look.task_group_id) for look in kept.looks()] == [
+        (A, EVER, GROUP),
+        (B, EVER, ""),
+    ]
+
+
+def test_what_is_inherited_with_its_mark_is_not_named(kept: Kept) -> None:
+    kept.inherit([Name(A, EVER)], is_marked=True)
+    assert kept.names() == ([], 1)
+    [look] = kept.looks()
+    assert look.is_marked
+
+
+def test_a_task_is_looked_at_once_when_it_is_due(kept: Kept) -> None:
+    kept.note_due(A, NOW + MINUTE, 1)
+    kept.note_due(B, NOW + SECOND, 2)
+    assert kept.looks() == []
+    assert kept.looks(HOUR) == [Look(B, [], is_due=True), Look(A, [], is_due=True)]
+    assert kept.looks(HOUR) == []
+
+
+def test_a_task_that_has_ended_is_not_looked_at(kept: Kept) -> None:
+    kept.note_due(A, NOW + MINUTE, 1)
+    kept.note_due(A, None, 2)
+    assert kept.looks(HOUR) == []
+    assert kept.in_memory() == 0
+
+
+def test_a_call_that_was_slower_than_the_next_of_its_task_does_not_change_its_time(kept: Kept) -> None:
+    kept.note_due(A, NOW + MINUTE, 2)
+    kept.note_due(A, NOW + HOUR, 1)
+    kept.note_due(A, None, 1)
+    assert kept.due(MINUTE) == [A]
+
+
+@pytest.mark.parametrize(("other", "due"), [(HOUR, MINUTE), (SECOND, SECOND), (None, MINUTE)])
+def test_of_the_times_of_this_process_and_another_the_earlier_counts(
+    kept: Kept, other: timedelta | None, due: timedelta
+) -> None:
+    kept.note_due(A, NOW + MINUTE, 3)
+    kept.note_due(A, NOW + other if other else None)
+    assert kept.due(due - SECOND) == []
+    assert kept.due(SECOND) == [A]
+
+
+def test_the_next_write_of_this_process_counts_after_another_said_an_earlier_time(kept: Kept) -> None:
+    kept.note_due(A, NOW + MINUTE, 3)
+    kept.note_due(A, NOW + SECOND)
+    kept.note_due(A, NOW + SECOND, 2)
+    kept.note_due(A, NOW + HOUR, 4)
+    assert kept.due(MINUTE) == []
+    assert kept.due(HOUR) == [A]
+
+
+def test_a_time_that_only_another_said_is_forgotten_when_that_is_over(kept: Kept) -> None:
+    kept.note_due(A, None)
+    kept.note_due(A, NOW + MINUTE)
+    assert kept.due(MINUTE) == [A]
+    assert kept.in_memory() == 0
+
+
+def test_beyond_max_dues_the_latest_are_forgotten_and_read_again_before_they_are_due() -> None:
+    kept = Kept(max_dues=3)
+    tasks = [f"Task{number:03}AQ0C0000000000A" for number in range(6)]
+    for number, task_id in enumerate(tasks):
+        kept.note_due(task_id, NOW + (number + 1) * HOUR, number + 1)
+    assert kept.in_memory() == 1
+    assert kept.due(HOUR) == tasks[:1]
+    assert not kept.must_read_dues()
+    kept.clock.advance(HOUR - MINUTE)
+    assert kept.must_read_dues()
+    kept.forget_dues()
+    assert not kept.must_read_dues()
+    kept.note_due(tasks[1], NOW + 2 * HOUR)
+    assert kept.due(MINUTE) == tasks[1:2]
+
+
+def test_tasks_that_ended_early_leave_nothing_in_memory(kept: Kept) -> None:
+    kept.note_due(B, NOW + 24 * HOUR, 1)
+    kept.repeat_later([kept.open(C, NOW)], 24 * HOUR)
+    kept.repeat_later([kept.open(C, NOW)])
+    kept.repeat_now()
+    before = sys.getrefcount(A)
+    for number in range(0, 6000, 2):
+        kept.note_due(A, NOW + 23 * HOUR, number + 1)
+        kept.note_due(A, None, number + 2)
+    assert sys.getrefcount(A) < before + 1100
+    assert kept.due(24 * HOUR) == [B]
+
+
+def test_a_look_at_a_due_task_that_failed_is_repeated_unless_it_is_due_before(kept: Kept) -> None:
+    kept.note_due(A, NOW, 1)
+    assert kept.due() == [A]
+    kept.look_again(A, MINUTE)
+    assert kept.due(SECOND) == []
+    assert kept.due(MINUTE) == [A]
+    kept.note_due(A, kept.clock.now() + SECOND, 2)
+    kept.look_again(A, MINUTE)
+    assert kept.due(SECOND) == [A]
+
+
+def test_when_the_broker_is_back_the_oldest_missing_effects_come_first(kept: Kept) -> None:
+    for task_id, age in ((A, SECOND), (B, HOUR), (C, MINUTE)):
+        kept.repeat_later([kept.open(task_id, NOW - age)], HOUR)
+    kept.open("under way", NOW - HOUR)
+    assert kept.looks() == []
+    kept.repeat_now()
+    assert [look.task_id for look in kept.looks()] == [B, C, A]
+
+
+def test_a_clock_that_is_moved_stops_at_each_time_but_tries_what_has_failed_at_the_end(kept: Kept) -> None:
+    end = NOW + HOUR
+    failed, ended = kept.open(A, NOW), kept.open("ended", NOW)
+    kept.repeat_later([failed], SECOND, tries=1)
+    kept.repeat_later([ended], SECOND)
+    kept.note_due(B, NOW + MINUTE, 7)
+    kept.note_due(C, NOW + 2 * HOUR, 8)
+    times = []
+    while fires := kept.next_fires(end):
+        times.append((fires - NOW, [look.task_id for look in kept.looks(fires - kept.clock.now())]))
+    assert times == [(SECOND, ["ended"]), (MINUTE, [B]), (HOUR, [A])]
+    kept.note_due(C, None, 9)
+    assert kept.next_fires(NOW + 3 * HOUR) is None
+
+
+def test_a_wake_ends_a_wait(kept: Kept) -> None:
+    kept.note_due(A, NOW, 1)
+    kept.fire()
+    kept.note_due(A, None, 2)
+    kept.wake()
+    assert kept.next_look(waits=True) is None

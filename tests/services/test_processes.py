@@ -1,0 +1,399 @@
+"""Processes name what they owe, are taken for dead, and taken over: nothing is lost at any point of that."""
+
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from legacy_queue.domain.errors import ServiceUnavailable
+from legacy_queue.domain.events import EVER
+from legacy_queue.ports import Corrupt
+from legacy_queue.services.process.ledger import Owed
+from legacy_queue.services.process.liveness import BEAT, DEAD_AFTER, READ_EVERY, TRUSTED_FOR
+from legacy_queue.stores.process_store import Name
+from tests.domain.tasks import DAY, HOUR, MINUTE, NOW, SECOND
+from tests.memory_server import FakeClock
+from tests.services.ports import CallRecorder, Crash, FaultAt
+from tests.services.processes import GROUP, Process, World
+from tests.system.processes import wait_until
+
+A, B, C = (f"Task000{letter}Q0C0000000000A" for letter in "ABC")
+AWAY = ServiceUnavailable("storage is away")
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+# the row of a process names what it is about to write
+
+
+def test_a_task_is_named_before_the_call_may_write_it(world: World) -> None:
+    process = world.process()
+    process.begin(A, NOW - SECOND, GROUP)
+    process.begin(B)
+    assert world.rows()["p1"].names == [Name(A, NOW - SECOND, GROUP), Name(B, NOW)]
+
+
+def test_a_row_that_names_the_task_is_trusted_until_it_is_old(world: World) -> None:
+    """Another process may soon take it for that of a dead process."""
+    calls = CallRecorder()
+    process = world.process(calls)
+    process.do(A)
+    process.begin(A)
+    assert calls.names == ["write"]
+    process.begin(A, group=GROUP)
+    process.begin(A, NOW - SECOND)
+    assert calls.names == ["write"] * 3, "the row did not say these effects"
+    world.clock.advance(TRUSTED_FOR - SECOND)
+    process.begin(A)
+    assert calls.names == ["write"] * 3
+    world.clock.advance(SECOND)
+    process.begin(A)
+    assert calls.names == ["write"] * 4
+
+
+def test_a_member_is_found_by_its_own_row_but_its_process_must_be_alive(world: World) -> None:
+    calls = CallRecorder()
+    process = world.process(calls)
+    owed = process.begin(A, needs_name=False)
+    process.begin(B, needs_name=False)
+    assert (calls.names, world.rows()["p1"].names) == (["write"], [])
+    process.processes.name_all([owed])
+    assert world.rows()["p1"].names == [Name(A, NOW)]
+
+
+def test_a_task_stays_named_until_the_row_is_written_again(world: World) -> None:
+    calls = CallRecorder()
+    process = world.process(calls)
+    for _ in range(2):
+        process.do(A, group=GROUP)
+    assert (calls.names, world.rows()["p1"].names) == (["write"], [Name(A, NOW, GROUP)])
+    process.do(B)
+    assert world.rows()["p1"].names == [Name(B, NOW)]
+    process.do(A)
+    assert calls.names == ["write"] * 3
+
+
+@pytest.mark.parametrize("applied", ["before", "after"])
+def test_while_it_is_unknown_which_row_is_stored_no_name_of_one_alone_is_trusted(
+    world: World, applied: str
+) -> None:
+    process = world.process(FaultAt(1, **{applied: AWAY}, of="write"))
+    process.do(A)
+    with pytest.raises(ServiceUnavailable):
+        process.begin(B)
+    owed = process.begin(A if applied == "after" else B)
+    assert owed.task_id in [name.task_id for name in world.rows()["p1"].names]
+
+
+def test_a_name_is_not_trusted_while_a_row_without_it_is_being_written(world: World) -> None:
+    calls: list[Future[Owed]] = []
+
+    def meanwhile() -> None:
+        calls.append(threads.submit(process.begin, A))
+        wait_until(lambda: calls[0].done() or process.processes.waiting == 1)
+
+    process = world.process(FaultAt(1, of="write", before=meanwhile))
+    process.do(A)
+    with ThreadPoolExecutor(1) as threads:
+        process.begin(B)
+        calls[0].result(60)
+    assert {name.task_id for name in world.rows()["p1"].names} == {A, B}
+
+
+def test_a_call_that_cannot_be_named_begins_nothing(world: World) -> None:
+    process = world.process(FaultAt(0, of="write", before=AWAY))
+    with pytest.raises(ServiceUnavailable):
+        process.begin(A)
+    assert process.ledger.in_memory() == 0
+    assert world.rows() == {}
+
+
+def test_a_process_writes_its_row_at_each_beat_and_not_between(world: World) -> None:
+    calls = CallRecorder()
+    process = world.process(calls)
+    for _ in range(24):
+        process.processes.tick()
+        world.clock.advance(SECOND / 2)
+    assert calls.names.count("write") == 3
+
+
+# who is dead
+
+
+@pytest.mark.parametrize("skew", [-MINUTE, timedelta(0), MINUTE])
+def test_a_process_is_dead_after_15_seconds_without_a_beat_by_the_clock_of_who_looks(
+    world: World, skew: timedelta
+) -> None:
+    """Whatever the clocks of the two say."""
+    dead = world.process(clock=FakeClock(NOW + skew))
+    heir = world.process()
+    dead.begin(A)
+    heir.processes.look()
+    world.pass_by(DEAD_AFTER / SECOND - 1, heir)
+    assert (heir.looks(), len(heir.processes.others())) == ([], 1)
+    world.pass_by(1, heir)
+    [look] = heir.looks()
+    assert (look.task_id, look.since) == (A, EVER)
+    assert ([*world.rows()], heir.processes.others()) == (["p2"], [])
+    assert heir.processes.departures == 1
+
+
+def test_a_process_that_beats_is_never_taken_over(world: World) -> None:
+    one, other = world.process(), world.process()
+    one.begin(A)
+    world.pass_by(120, one, other)
+    assert (other.looks(), other.processes.departures) == ([], 0)
+    assert world.rows()["p1"].names == [Name(A, NOW)]
+
+
+def test_a_process_that_hands_over_is_taken_over_at_the_next_look(world: World) -> None:
+    ended, heir = world.process(), world.process()
+    ended.begin(A)
+    ended.do(B)
+    ended.processes.hand_over()
+    heir.processes.look()
+    assert [look.task_id for look in heir.looks()] == [A]
+    assert "p1" not in world.rows()
+
+
+def test_a_process_that_stood_still_writes_its_row_again(world: World) -> None:
+    still, heir = world.process(), world.process()
+    still.begin(A)
+    world.pass_by(DEAD_AFTER / SECOND + 1, heir)
+    assert "p1" not in world.rows()
+    still.begin(A)
+    assert world.rows()["p1"].names == [Name(A, NOW)]
+    heir.processes.look()
+    assert [row.process for row in heir.processes.others()] == ["p1"]
+
+
+def test_the_process_with_the_lowest_name_is_first_until_it_is_dead(world: World) -> None:
+    first, second = world.process(), world.process()
+    first.processes.tick()
+    second.processes.tick()
+    assert [each.processes.is_first() for each in (first, second)] == [True, False]
+    world.pass_by(DEAD_AFTER / SECOND, second)
+    assert second.processes.is_first()
+
+
+def test_the_rows_of_others_are_not_read_again_within_max_age(world: World) -> None:
+    calls = CallRecorder()
+    process = world.process(calls)
+    process.processes.look()
+    process.processes.look(READ_EVERY)
+    assert calls.names.count("others") == 1
+    process.processes.look()
+    world.clock.advance(READ_EVERY)
+    process.processes.look(READ_EVERY)
+    assert calls.names.count("others") == 3
+
+
+# what the heir does
+
+
+def left_by_p1(world: World) -> Process:
+    """p1 has died: it owed something to A, and has created B as a member, without its events."""
+    dead = world.process()
+    dead.do(C)
+    dead.begin(A)
+    member = dead.begin(B, group=GROUP, needs_name=False)
+    world.member(B, dead.processes.version(member))
+    world.member(C, "p1/1")
+    world.clock.advance(DEAD_AFTER)
+    return dead
+
+
+def take_over(world: World, *processes: Process) -> None:
+    for _ in range(2):
+        for process in processes:
+            with suppress(Crash, ServiceUnavailable):
+                process.processes.look()
+        world.clock.advance(DEAD_AFTER)
+
+
+def test_the_heir_repeats_what_is_named_and_what_members_say_that_is_not_settled(world: World) -> None:
+    left_by_p1(world)
+    heir = world.process()
+    take_over(world, heir)
+    looks = {look.task_id: look for look in heir.looks()}
+    assert {task_id: look.task_group_id for task_id, look in looks.items()} == {A: "", B: GROUP}
+    row = world.rows()["p2"]
+    assert ([name.task_id for name in row.names if name.task_id == A], row.inherited) == ([A], {"p1": 1})
+
+
+STEPS = [
+    *[{"of": name, when: Crash()} for name in ("write", "remove") for when in ("before", "after")],
+    *[{"of": name, "before": Crash()} for name in ("all_active", "unsettled")],
+]
+
+
+@pytest.mark.parametrize("step", STEPS, ids=repr)
+def test_an_heir_that_dies_at_any_step_loses_nothing(world: World, step: dict[str, Any]) -> None:
+    left_by_p1(world)
+    dies = world.process(FaultAt(0, **step))
+    take_over(world, dies)
+    last = world.process()
+    take_over(world, last)
+    take_over(world, last)
+    assert {look.task_id for look in last.looks()} == {A, B}
+    assert [*world.rows()] == ["p3"]
+
+
+def test_what_an_heir_has_not_done_when_it_dies_is_inherited_again(world: World) -> None:
+    left_by_p1(world)
+    dies, last = world.process(), world.process()
+    take_over(world, dies)
+    assert {look.task_id for look in dies.looks()} == {A, B}
+    assert world.rows()["p2"].inherited == {"p1": 1}
+    take_over(world, last)
+    looks = last.looks()
+    assert {look.task_id for look in looks} == {A, B}
+    last.close(looks)
+    world.pass_by(BEAT / SECOND + 1, last)
+    assert (world.rows()["p3"].names, world.rows()["p3"].inherited) == ([], {})
+
+
+def test_two_that_take_over_at_once_do_the_same_work(world: World) -> None:
+    left_by_p1(world)
+    other = world.process()
+    heir = world.process(FaultAt(0, of="write", before=lambda: take_over(world, other)))
+    heir.processes.look()
+    world.clock.advance(DEAD_AFTER)
+    other.processes.tick()
+    heir.processes.look()
+    for each in (other, heir):
+        assert {look.task_id for look in each.looks()} == {A, B}
+    assert {*world.rows()} == {"p2", "p3"}
+
+
+def test_a_row_that_was_written_while_it_was_taken_over_stays(world: World) -> None:
+    still = left_by_p1(world)
+    heir = world.process(FaultAt(0, of="remove", before=still.processes.tick))
+    take_over(world, heir)
+    assert "p1" in world.rows()
+    assert {look.task_id for look in heir.looks()} == {A, B}
+
+
+def test_a_reading_of_the_tasks_that_failed_is_repeated_and_owes_nothing_twice(world: World) -> None:
+    left_by_p1(world)
+    heir = world.process(FaultAt(0, of="unsettled", before=AWAY))
+    take_over(world, heir)
+    take_over(world, heir)
+    looks = {look.task_id: look for look in heir.looks()}
+    assert {task_id: len(look.owed) for task_id, look in looks.items()} == {A: 1, B: 1}
+
+
+# when tasks are due
+
+
+def dues(process: Process) -> set[str]:
+    process.clock.advance(2 * DAY)
+    return {look.task_id for look in process.looks() if look.is_due}
+
+
+def test_the_first_of_all_processes_remembers_when_tasks_are_due(world: World) -> None:
+    world.task(A, "p0/1")
+    world.task(B, "")
+    first, second = world.process(), world.process()
+    first.processes.tick()
+    for process in (first, second):
+        process.processes.look()
+    assert (dues(first), dues(second)) == ({A, B}, set())
+
+
+def test_the_heir_remembers_the_dues_of_tasks_that_no_living_process_wrote(world: World) -> None:
+    dead, alive, heir = world.process(), world.process(), world.process()
+    for process, task_id in ((dead, A), (alive, B)):
+        world.task(task_id, process.do(task_id))
+        process.processes.tick()
+    heir.processes.look()
+    world.pass_by(DEAD_AFTER / SECOND, alive, heir)
+    assert dues(heir) == {A}
+
+
+def test_the_heir_repeats_the_effects_of_marked_tasks_and_of_unsettled_versions(world: World) -> None:
+    dead, alive, heir = world.process(), world.process(), world.process()
+    world.task(A, dead.do(A), is_unpublished=True)
+    world.task(B, alive.do(B), is_unpublished=True)
+    world.clock.advance(BEAT)
+    for process in (dead, alive):
+        process.processes.tick()
+    heir.processes.look()
+    world.task(C, dead.processes.version(dead.begin(C, needs_name=False)))
+    world.pass_by(DEAD_AFTER / SECOND, alive, heir)
+    assert {(look.task_id, look.is_marked) for look in heir.looks() if look.owed} == {(A, True), (C, False)}
+
+
+def test_times_that_were_forgotten_are_read_again_before_they_are_due(world: World) -> None:
+    process = world.process(max_dues=2)
+    for number in range(5):
+        task_id = f"Task{number:03}AQ0C0000000000A"
+        world.task(task_id, process.do(task_id))
+        process.ledger.note_due(task_id, NOW + DAY, number + 1)
+    assert process.ledger.in_memory() < 5
+    found = set[str]()
+    for _ in range(10):
+        process.clock.advance(DAY / 2 if not found else HOUR)
+        process.processes.look()
+        looks = process.looks()
+        found |= {look.task_id for look in looks}
+        for look in looks:
+            stored = world.storage.tasks.load(look.task_id)
+            assert stored
+            world.storage.account.table("qtasks").delete(look.task_id, "task")
+    assert len(found) == 5
+
+
+# whether the events of a version are published
+
+
+def test_the_events_of_a_version_are_published_once_its_writer_has_settled_it(world: World) -> None:
+    writer, asks = world.process(), world.process()
+    owed = writer.begin(A)
+    version = writer.processes.version(owed)
+    assert (writer.processes.number(version), asks.processes.number(version)) == (1, 0)
+    assert asks.processes.has_events("")
+    assert not asks.processes.has_events(version)
+    asks.processes.look()
+    writer.ledger.close([owed])
+    world.clock.advance(BEAT)
+    writer.processes.tick()
+    assert asks.processes.has_events(version), "it reads what it does not remember"
+
+
+def test_what_is_known_of_another_process_costs_no_read(world: World) -> None:
+    calls = CallRecorder()
+    writer, asks = world.process(), world.process(calls)
+    version = writer.do(A)
+    writer.do(B)
+    asks.processes.look()
+    calls.names.clear()
+    assert asks.processes.has_events(version)
+    assert calls.names == []
+
+
+def test_the_events_of_a_dead_process_are_published_once_its_heir_has_done_so(world: World) -> None:
+    dead, heir, asks = world.process(), world.process(), world.process()
+    settled, open_version = dead.do(B), dead.processes.version(dead.begin(A))
+    take_over(world, heir)
+    assert "p1" not in world.rows()
+    for process in (heir, asks):
+        assert process.processes.has_events(settled)
+        assert not process.processes.has_events(open_version)
+    heir.close(heir.looks())
+    heir.processes.tick()
+    for process in (heir, asks):
+        assert process.processes.has_events(open_version)
+
+
+@pytest.mark.parametrize("error", [AWAY, Corrupt("the row cannot be read")], ids=repr)
+@pytest.mark.parametrize("name", ["load", "others"])
+def test_events_of_which_nobody_knows_are_published_again(world: World, error: Exception, name: str) -> None:
+    asks = world.process(FaultAt(0, of=name, before=error))
+    assert not asks.processes.has_events("dead/1")
+    assert asks.processes.has_events("dead/1")

@@ -1,0 +1,84 @@
+"""The rows of processes: each writes its own, and others find it as it was written."""
+
+import copy
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from legacy_queue.domain.ids import slugid
+from legacy_queue.domain.priority import WorkQueue
+from legacy_queue.ports import Changed, Corrupt
+from legacy_queue.ports.table import Table
+from legacy_queue.stores import ProcessRow, ProcessStore, Storage
+from legacy_queue.stores.process_store import Name
+from tests.domain.tasks import NOW, SECOND
+from tests.memory_server import FakeClock
+
+from .conftest import Backend
+
+
+@pytest.fixture
+def table(backend: Backend) -> Table:
+    return backend.storage.account.table(f"{backend.prefix}processes")
+
+
+def test_others_find_a_row_as_it_was_written_last(storage: Storage, other: Storage, queue: WorkQueue) -> None:
+    names = [Name(slugid(), NOW + number * SECOND, slugid() if number % 2 else "") for number in range(2000)]
+    name = storage.processes.process
+    row = ProcessRow(name, names, 7, {"dead": 3}, {queue: 12}, has_ended=True)
+    for written in (replace(row, settled=6), row):
+        storage.processes.write(written)
+        assert [*other.processes.others()] == [written]
+        assert other.processes.load(name) == written
+    assert [*storage.processes.others()] == []
+    assert other.processes.load("another") is None
+
+
+def test_a_row_is_removed_unless_its_process_has_written_it_since(storage: Storage, other: Storage) -> None:
+    storage.processes.write(ProcessRow(storage.processes.process))
+    [seen] = other.processes.others()
+    storage.processes.write(ProcessRow(storage.processes.process))
+    with pytest.raises(Changed):
+        other.processes.remove(seen)
+    [seen] = other.processes.others()
+    other.processes.remove(seen)
+    assert [*other.processes.others()] == []
+    storage.processes.write(ProcessRow(storage.processes.process, settled=1))
+    assert [row.settled for row in other.processes.others()] == [1]
+
+
+def test_the_forks_of_a_process_have_names_of_their_own_the_earliest_first(table: Table) -> None:
+    clock = FakeClock(NOW)
+    before = ProcessStore(table, clock)
+    forks = []
+    for store in (before, copy.copy(before)):
+        forks.append(store.process)
+        clock.advance(SECOND)
+    assert forks == sorted(forks)
+    assert len({*forks}) == 2
+    assert before.process == forks[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("owed0", None),
+        ("owed0", b"{"),
+        ("owed0", b'{"names": [["no task", "2030-01-02T03:04:05.678Z", ""]]}'),
+        ("owed0", b'{"names": [], "settled": "1"}'),
+        ("hasEnded", 7),
+    ],
+)
+def test_an_unreadable_row_is_left_out_and_an_error_where_it_is_asked_for(
+    storage: Storage, other: Storage, table: Table, name: str, value: Any
+) -> None:
+    storage.processes.write(ProcessRow(storage.processes.process))
+    [row] = table.page([], "", 9).rows
+    values = {**row.values, name: value}
+    if value is None:
+        del values[name]
+    table.put(row.partition, row.key, values)
+    assert [*other.processes.others()] == []
+    with pytest.raises(Corrupt):
+        other.processes.load(row.partition)
