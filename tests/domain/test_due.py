@@ -1,4 +1,4 @@
-"""Timers: when a task is due, and when the sweeper looks at it."""
+"""When a task is due, and when the sweeper looks at it."""
 
 from datetime import datetime
 

@@ -98,8 +98,8 @@ class Harness:
         changed = replace(SETTINGS, proof_required=self._required, **settings)
         return Services(storage, broker, clock, waiter, changed, SequentialExecutor)
 
-    def run_timers(self, advance: timedelta = timedelta(0), services: Services | None = None) -> int:
-        """Advance the clock, then do the work of the threads. Returns the number of handled timers."""
+    def do_work(self, advance: timedelta = timedelta(0), services: Services | None = None) -> int:
+        """Advance the clock, then do the work of the threads. Returns the number of looks at tasks."""
         services = services or self.services
         services.processes.look()  # a row that has not changed since is that of a dead process
         self.clock.advance(advance)

@@ -73,7 +73,7 @@ def test_an_artifact_whose_server_dies_after_its_write_is_published_by_another(
     with pytest.raises(Crash):
         call()
     before = len(harness.broker.published)
-    harness.run_timers(30 * SECOND)
+    harness.do_work(30 * SECOND)
     events = harness.broker.published[before:]
     assert name in [event.payload["artifact"]["name"] for event in events if "artifact" in event.payload]
 

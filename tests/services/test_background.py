@@ -155,7 +155,7 @@ def test_a_process_stops_while_storage_is_away_and_another_takes_over_later(
     task_id = harness.create()
     background.stop()
     assert [entry["event"] for entry in logs] == ["background-delayed"]
-    harness.run_timers(DEAD_AFTER, harness.replica())
+    harness.do_work(DEAD_AFTER, harness.replica())
     assert harness.events().count(("task-pending", task_id, 0)) == 2
 
 

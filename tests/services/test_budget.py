@@ -57,7 +57,7 @@ class Process(Harness):
         self.metered = Metered(self.account, intercept)
         self.services = self.replica(caches_tasks=True, account=cast(StorageAccount, self.metered))
         self.complete(self.claimed())
-        self.run_timers()
+        self.do_work()
         self.costs()
 
     def costs(self) -> list[str]:
@@ -89,11 +89,11 @@ def test_each_call_of_a_life_costs_two_operations_and_the_first_two_a_shared_one
 def test_a_late_claim_costs_a_read_more_and_a_late_report_a_shared_row(process: Process) -> None:
     task_id = process.create()
     message = process.receive_one()
-    process.run_timers(MINUTE)
+    process.do_work(MINUTE)
     process.costs()
     process.claim(message)
     assert process.costs() == [NAMED, *CLAIMED, "workers.get"]
-    process.run_timers(MINUTE)
+    process.do_work(MINUTE)
     process.costs()
     process.complete(task_id)
     assert process.costs() == [NAMED, "tasks.merge", "work.delete"]

@@ -21,13 +21,13 @@ from tests.services.ports import FaultAt
 
 
 @pytest.mark.parametrize("error", [ServiceUnavailable("storage is away"), ValueError("a defect")], ids=repr)
-def test_a_call_succeeds_though_a_step_after_its_write_fails_and_a_timer_takes_it(
+def test_a_call_succeeds_though_a_step_after_its_write_fails_and_is_repeated_later(
     harness: Harness, error: Exception
 ) -> None:
     task_id, server = slugid(), harness.replica(FaultAt(0, of="put", before=error))
     assert server.tasks.create(task_id, task_body()).state == "pending"
     assert harness.messages() == []
-    harness.run_timers(MINUTE, server)
+    harness.do_work(MINUTE, server)
     assert harness.receive_one().task_id == task_id
 
 
@@ -48,7 +48,7 @@ def test_a_completion_whose_answer_was_lost_has_all_its_effects(harness: Harness
     """A minute later; at once if it was rerun."""
     task_id = harness.claimed()
     waiting = harness.create(dependencies=[task_id])
-    harness.run_timers(MINUTE)  # no timer says that effects of these calls are missing
+    harness.do_work(MINUTE)  # no timer says that effects of these calls are missing
 
     def rerun() -> None:
         harness.services.tasks.rerun(task_id)
@@ -58,7 +58,7 @@ def test_a_completion_whose_answer_was_lost_has_all_its_effects(harness: Harness
     server = harness.replica(FaultAt(0, of="replace", after=lost))
     with suppress(ServiceUnavailable):
         harness.complete(task_id, services=server)
-    harness.run_timers(MINUTE * (not is_rerun), server)
+    harness.do_work(MINUTE * (not is_rerun), server)
     assert harness.states(waiting) == ["pending"]
     assert ("task-completed", task_id, 0) in harness.events()
 
@@ -138,12 +138,12 @@ def test_a_task_that_another_process_changes_meanwhile_is_marked_unpublished(har
 def test_a_repeated_report_is_published_when_the_broker_is_back(harness: Harness) -> None:
     task_id = harness.claimed()
     harness.complete(task_id)
-    harness.run_timers()
+    harness.do_work()
     harness.broker.capacity = 0
     harness.complete(task_id)
     harness.events()
     harness.broker.capacity = None
-    harness.run_timers(MINUTE)
+    harness.do_work(MINUTE)
     assert ("task-completed", task_id, 0) in harness.events()
 
 
@@ -151,14 +151,14 @@ def test_a_repeated_create_of_a_resolved_task_publishes_its_group_later(harness:
     task_id, body = slugid(), task_body(taskGroupId=slugid())
     harness.services.tasks.create(task_id, body)
     harness.run(task_id)
-    harness.run_timers()
+    harness.do_work()
     harness.events()
     harness.broker.capacity = 0
     assert harness.services.tasks.create(task_id, body).state == "completed"
     with pytest.raises(RequestConflict):
         harness.services.tasks.create(task_id, {**body, "payload": {}})
     harness.broker.capacity = None
-    harness.run_timers()
+    harness.do_work()
     assert harness.events()[-1] == ("task-group-resolved", body["taskGroupId"], None)
 
 

@@ -139,7 +139,7 @@ def test_a_claim_that_cannot_be_released_expires_and_no_other(harness: Harness, 
     assert claim_work(services, 2, is_disconnected=disconnects_after(3)) == []
     assert away.happened
     assert sorted(harness.states(task)[0] for task in tasks) == ["pending", "running by alice"]
-    harness.run_timers(CLAIM_TIMEOUT + 2 * MINUTE)
+    harness.do_work(CLAIM_TIMEOUT + 2 * MINUTE)
     assert sorted(harness.states(task)[-1] for task in tasks) == ["pending", "pending"]
 
 

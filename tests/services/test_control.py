@@ -76,7 +76,7 @@ def server() -> Server:
     return Server()
 
 
-def test_timers_fire_at_their_times_and_in_order(server: Server) -> None:
+def test_tasks_are_looked_at_when_they_are_due_and_in_order(server: Server) -> None:
     late, early = server.create(deadline=HOUR), server.create(deadline=30 * MINUTE)
     held = server.claim(server.create(retries=1))
     server.control.advance(2 * HOUR)

@@ -20,7 +20,7 @@ def test_a_dependency_that_expires_before_the_deadline_is_refused_without_a_trac
     later = harness.create(deadline=format_time(NOW + HOUR), expires=format_time(NOW + DAY))
     for required in (soon, later):
         harness.run(required)
-    harness.run_timers(MINUTE)
+    harness.do_work(MINUTE)
     harness.events()
     task_id = slugid()
     body = task_body(deadline=format_time(NOW + DAY), dependencies=[later, soon])
@@ -30,7 +30,7 @@ def test_a_dependency_that_expires_before_the_deadline_is_refused_without_a_trac
     assert harness.storage.tasks.load(task_id) is None
     assert harness.storage.groups.load(task_id) is None
     assert dependents(harness, soon) == dependents(harness, later) == []
-    harness.run_timers(5 * SECOND)
+    harness.do_work(5 * SECOND)
     assert [row.names for row in harness.processes()] == [[]]
     assert harness.events() == []
     harness.services.tasks.create(task_id, {**body, "dependencies": [later]})
@@ -45,7 +45,7 @@ def test_a_task_is_pending_when_its_dependencies_meet_its_requirement(harness: H
         required = harness.create()
         early = harness.create(dependencies=[required], requires=requires)
         harness.run(required, state)
-        harness.run_timers()
+        harness.do_work()
         late = harness.create(dependencies=[required], requires=requires)
         assert [harness.task(task_id).state for task_id in (early, late)] == [then, then]
 
@@ -58,13 +58,13 @@ def test_the_dependents_of_a_task_are_read_in_pages_and_only_for_that_task(harne
     waiting = harness.create(dependencies=[required])
     harness.services = harness.replica(calls)
     harness.run(required)
-    harness.run_timers()
+    harness.do_work()
     assert harness.states(waiting) == ["pending"]
     assert calls.names.count("dependency.dependents") == 4
     calls.names.clear()
     task_id = harness.create()
     harness.run(task_id)
-    harness.run_timers()
+    harness.do_work()
     assert [name for name in calls.names if name.startswith("dependency.")] == ["dependency.has_any"]
 
 
@@ -84,7 +84,7 @@ def test_a_dependency_costs_two_reads_and_a_row_of_its_own(harness: Harness) -> 
 
 def test_a_dependency_resolved_while_the_task_is_created_satisfies_it(harness: Harness) -> None:
     required, task_id = harness.create(), slugid()
-    meanwhile = FaultAt(0, of="insert", before=lambda: (harness.run(required), harness.run_timers()))
+    meanwhile = FaultAt(0, of="insert", before=lambda: (harness.run(required), harness.do_work()))
     task = harness.replica(meanwhile).tasks.create(task_id, task_body(dependencies=[required]))
     assert (task.state, dependents(harness, required)) == ("pending", [task_id])
     events = dict.fromkeys(event for event in harness.events() if event[1] == task_id)

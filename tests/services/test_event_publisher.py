@@ -8,6 +8,7 @@ from legacy_queue.domain.ids import slugid
 from legacy_queue.ports import BrokerAway
 from legacy_queue.services.events.event_buffer import EventBuffer
 from legacy_queue.services.events.event_publisher import EventPublisher
+from legacy_queue.services.process.liveness import DEAD_AFTER
 from legacy_queue.services.tasks.claims import ClaimProof
 from tests.domain.tasks import ALICE, NOW, SECOND, task_body
 from tests.services.artifact_calls import create
@@ -53,7 +54,7 @@ def test_a_transition_does_not_overtake_what_only_this_process_knows_to_be_missi
     harness.broker.capacity = None
     server.publisher.check()
     server.claims.claim(server.tasks.load(task_id), 0, ALICE, ClaimProof())
-    harness.run_timers(SECOND, services=server)
+    harness.do_work(SECOND, services=server)
     assert of_task(harness.events(), task_id) == LIFE[:3]
 
 
@@ -68,7 +69,24 @@ def test_an_artifact_does_not_overtake_what_only_this_process_knows_to_be_missin
     harness.broker.capacity = None
     server.publisher.check()
     create(harness, task_id, services=server)
-    harness.run_timers(SECOND, services=server)
+    harness.do_work(SECOND, services=server)
+    assert of_task(harness.events(), task_id) == [*LIFE[:3], ("artifact-created", 0)]
+
+
+def test_an_artifact_that_is_created_while_the_broker_is_away_is_published_later(harness: Harness) -> None:
+    task_id = harness.claimed()
+    harness.broker.capacity = 0
+    create(harness, task_id)
+    harness.broker.capacity = None
+    harness.do_work(SECOND)
+    assert of_task(harness.events(), task_id) == [*LIFE[:3], ("artifact-created", 0)]
+
+
+def test_an_artifact_whose_server_died_right_after_its_row_is_published_by_another(harness: Harness) -> None:
+    task_id = harness.claimed()
+    with pytest.raises(Crash):
+        create(harness, task_id, services=harness.replica(FaultAt(0, of="artifact.insert", after=Crash())))
+    harness.do_work(DEAD_AFTER)
     assert of_task(harness.events(), task_id) == [*LIFE[:3], ("artifact-created", 0)]
 
 
@@ -92,7 +110,7 @@ def test_a_mark_that_another_process_may_have_made_meanwhile_stays(harness: Harn
     harness.services = harness.replica(FaultAt(1, of="broker.publish", after=by_another))
     task_id = harness.create()
     harness.broker.capacity = None
-    harness.run_timers(SECOND)
+    harness.do_work(SECOND)
     assert (harness.task(task_id).state, harness.task(task_id).is_unpublished) == ("exception", True)
 
 
@@ -102,11 +120,11 @@ def test_a_process_that_dies_leaves_the_mark_of_what_another_did_not_publish(har
     task_id = harness.create()
     harness.broker.capacity = None
     with pytest.raises(Crash):
-        harness.run_timers(SECOND)
+        harness.do_work(SECOND)
     harness.kill_process()
     harness.services.claims.claim(harness.task(task_id), 0, ALICE, ClaimProof())
     harness.complete(task_id)
-    harness.run_timers()
+    harness.do_work()
     assert of_task(harness.events(), task_id)[:4] == LIFE
 
 
@@ -125,5 +143,5 @@ def test_a_look_publishes_the_unpublished_events_of_another_process_too(harness:
     other.tasks.create(slugid(), task_body())  # finds that the broker is away
     other.claims.claim(other.tasks.load(task_id), 0, ALICE, ClaimProof())
     harness.broker.capacity = None
-    harness.run_timers(SECOND, services=other)
+    harness.do_work(SECOND, services=other)
     assert of_task(harness.events(), task_id) == LIFE[:3]

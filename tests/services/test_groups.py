@@ -19,7 +19,7 @@ RESOLVED = ("task-group-resolved", GROUP, None)
 
 
 def resolutions(harness: Harness) -> int:
-    harness.run_timers()
+    harness.do_work()
     return harness.events().count(RESOLVED)
 
 
@@ -54,7 +54,7 @@ def test_the_sweeper_ends_an_older_activation_while_the_task_runs_again(harness:
 
 def test_a_create_that_stood_still_before_its_write_writes_nothing(harness: Harness) -> None:
     task_id = slugid()
-    slow = harness.replica(FaultAt(0, of="join", after=lambda: harness.run_timers(16 * SECOND)))
+    slow = harness.replica(FaultAt(0, of="join", after=lambda: harness.do_work(16 * SECOND)))
     with pytest.raises(ServiceUnavailable):
         slow.tasks.create(task_id, body())
     assert harness.storage.tasks.load(task_id) is None
@@ -64,9 +64,9 @@ def test_a_create_that_stood_still_before_its_write_writes_nothing(harness: Harn
 
 def test_a_create_that_stood_still_while_its_task_ended_is_not_active_in_its_group(harness: Harness) -> None:
     def meanwhile() -> None:
-        harness.run_timers(16 * SECOND)
+        harness.do_work(16 * SECOND)
         harness.services.tasks.cancel(task_id)
-        harness.run_timers()
+        harness.do_work()
 
     task_id = slugid()
     slow = harness.replica(FaultAt(0, of="insert", after=meanwhile))
@@ -76,7 +76,7 @@ def test_a_create_that_stood_still_while_its_task_ended_is_not_active_in_its_gro
 
 def test_a_create_that_stood_still_while_its_group_was_canceled_is_canceled(harness: Harness) -> None:
     def meanwhile() -> None:
-        harness.run_timers(16 * SECOND)
+        harness.do_work(16 * SECOND)
         harness.services.groups.seal(GROUP)
         harness.services.group_changes.cancel(GROUP)
 
@@ -96,10 +96,10 @@ def test_a_create_that_is_repeated_while_its_group_is_left_is_in_the_group(
     leave = FaultAt(0, of="leave", before=create_again, after=fault)
     leaving = harness.replica(leave)
     with suppress(Crash):
-        harness.run_timers(16 * SECOND, services=leaving)
-        harness.run_timers(3 * SECOND, services=leaving)
+        harness.do_work(16 * SECOND, services=leaving)
+        harness.do_work(3 * SECOND, services=leaving)
     assert leave.happened
-    harness.run_timers(16 * SECOND)
+    harness.do_work(16 * SECOND)
     assert harness.storage.groups.members(GROUP, "", 10) == [task_id]
     assert active(harness) == 1
 
@@ -134,11 +134,16 @@ def test_a_task_whose_create_died_before_its_group_was_canceled_is_refused(harne
             harness.services.tasks.load(late)
 
 
-def test_a_create_that_died_before_it_joined_its_group_leaves_none(harness: Harness) -> None:
-    with pytest.raises(Crash):
-        harness.replica(FaultAt(0, of="join", before=Crash())).tasks.create(slugid(), body())
-    for _ in range(2):
-        harness.run_timers(16 * SECOND)
+@pytest.mark.parametrize("fault", [ServiceUnavailable("away"), Crash()], ids=repr)
+def test_a_create_that_failed_before_it_joined_its_group_leaves_none(
+    harness: Harness, fault: BaseException
+) -> None:
+    harness.services = harness.replica(FaultAt(0, of="join", before=fault))
+    with pytest.raises(type(fault)):
+        harness.services.tasks.create(slugid(), body())
+    harness.services = harness.services if isinstance(fault, ServiceUnavailable) else harness.replica()
+    for _ in range(3):
+        harness.do_work(16 * SECOND)
     assert [row.names for row in harness.processes()] == [[]]
     with pytest.raises(ResourceNotFound):
         harness.services.groups.seal(GROUP)
@@ -175,7 +180,7 @@ def test_all_unresolved_tasks_of_a_sealed_group_are_canceled(harness: Harness) -
     assert {harness.states(task_id)[-1] for task_id in unresolved} == {"exception canceled"}
     assert (harness.states(done), harness.states(other)) == (["completed completed"], ["pending"])
     assert harness.services.group_changes.size(GROUP) == 5
-    harness.run_timers()
+    harness.do_work()
     assert harness.events().count(RESOLVED) >= 1
 
 

@@ -87,9 +87,9 @@ def test_a_task_that_is_blocked_by_its_dependencies(harness: Harness, requires: 
 def test_a_task_whose_dependencies_have_just_ended(harness: Harness) -> None:
     required = harness.create()
     task_id = harness.create(dependencies=[required])
-    harness.run(required)  # its timer has not fired yet
+    harness.run(required)  # the resolver has not looked at it yet
     assert first(harness, task_id) == "released"
-    harness.run_timers()
+    harness.do_work()
     assert harness.states(task_id) == ["pending"]
 
 
@@ -136,7 +136,7 @@ def test_a_task_whose_claims_lack_proof() -> None:
     assert first(harness, task_id, "group/alice without receipt") == "proof-required"
     harness.clock.advance(POLL_VISIBILITY)
     harness.claim(harness.receive(1)[0])
-    harness.run_timers(CLAIM_TIMEOUT)
+    harness.do_work(CLAIM_TIMEOUT)
     assert harness.states(task_id)[1:] == ["pending"]  # no claim of that run was refused
     assert first(harness, task_id) == "visible"
 
@@ -173,7 +173,7 @@ def test_a_task_after_its_deadline(harness: Harness) -> None:
     task_id = harness.create()
     harness.clock.advance(DAY)
     assert explained(harness, task_id) == [("deadline-passed", None)]
-    harness.run_timers()
+    harness.do_work()
     assert explained(harness, task_id, "deadline-exceeded") == [("resolved", None)]
 
 

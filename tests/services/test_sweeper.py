@@ -95,7 +95,7 @@ def test_a_page_that_fails_half_way_offers_nothing_twice(harness: Harness, shows
     assert Counter(message.task_id for message in harness.receive()) == dict.fromkeys(tasks, 1)
 
 
-def test_a_claim_without_timer_and_message_ends_ten_minutes_late(harness: Harness) -> None:
+def test_a_claim_without_message_that_nobody_remembers_ends_ten_minutes_late(harness: Harness) -> None:
     task_id = harness.claimed()
     task = harness.task(task_id)
     assert task.held
@@ -109,7 +109,7 @@ def test_a_claim_without_timer_and_message_ends_ten_minutes_late(harness: Harnes
 
 
 @pytest.mark.parametrize("call", ["create", "define"])
-def test_a_task_without_a_timer_ends_within_20_minutes_of_its_deadline(harness: Harness, call: str) -> None:
+def test_a_task_that_nobody_remembers_ends_20_minutes_after_its_deadline(harness: Harness, call: str) -> None:
     task_id = slugid()
     getattr(harness.services.tasks, call)(task_id, task_body(deadline=format_time(NOW + HOUR)))
     harness.kill_process()
@@ -118,7 +118,7 @@ def test_a_task_without_a_timer_ends_within_20_minutes_of_its_deadline(harness: 
     for _ in range(2):
         harness.sweep(10 * MINUTE)
     assert harness.states(task_id)[-1:] == ["exception deadline-exceeded"]
-    harness.run_timers()
+    harness.do_work()
     assert harness.events()[-1] == ("task-group-resolved", task_id, None)
 
 
@@ -149,7 +149,7 @@ def test_a_group_with_a_row_of_an_old_version_is_resolved_within_a_day(harness: 
     table.put(row.partition, row.key, old)
     for wait, resolved in ((0 * HOUR, False), (11 * MINUTE, False), (DAY, True)):
         harness.sweep(wait)
-        harness.run_timers()
+        harness.do_work()
         assert (("task-group-resolved", group, None) in harness.events()) is resolved
 
 
@@ -187,7 +187,7 @@ def test_a_refused_task_leaves_the_group_that_it_joined(harness: Harness) -> Non
     group, task_id = slugid(), harness.create()
     done = harness.create(taskGroupId=group)
     harness.run(done)
-    harness.run_timers()
+    harness.do_work()
     dying = harness.replica(FaultAt(0, of="join", after=Crash()))
     with pytest.raises(Crash):
         dying.tasks.create(task_id, task_body(taskGroupId=group))
@@ -226,7 +226,7 @@ def test_a_task_whose_events_cannot_be_published_now_is_marked(harness: Harness)
     assert harness.task(task_id).is_unpublished
 
 
-# a corrupt task does not stop lists, periodic jobs, timers, polls or other dependents
+# a corrupt task does not stop lists, periodic jobs, looks, polls or other dependents
 
 
 def corrupt(harness: Harness, task_id: str) -> None:
@@ -252,10 +252,10 @@ def test_lists_leave_out_a_corrupt_task(harness: Harness) -> None:
         assert found == [*tasks[:2], *tasks[3:]]
 
 
-def test_the_timer_of_a_corrupt_task_is_dropped(harness: Harness) -> None:
+def test_what_is_owed_to_a_corrupt_task_is_dropped(harness: Harness) -> None:
     unreadable, other = harness.claimed(), harness.claimed()
     corrupt(harness, unreadable)
-    harness.run_timers(48 * HOUR)
+    harness.do_work(48 * HOUR)
     assert harness.task(other).state == "exception"
     assert harness.services.ledger.in_memory() == 0
 
@@ -266,7 +266,7 @@ def test_a_sweep_of_groups_goes_on_after_a_failure(harness: Harness, error: Exce
         harness.storage.groups.join(slugid(), Group(slugid(), "-", harness.clock.now() + 24 * HOUR), "")
     services = harness.replica(FaultAt(0, of="load", before=error))
     harness.sweep(11 * MINUTE, services)
-    harness.run_timers(services=services)
+    harness.do_work(services=services)
     assert len(harness.storage.groups.all_active("", 100)[0]) == 1
     assert [entry["event"] for entry in logs] == ["sweep-failed"] * isinstance(error, ValueError)
 

@@ -220,7 +220,7 @@ def _killed(life: Life, known: set[tuple[str, ...]]) -> str:
     trial.do(life)
     trial.end(22)
     if not first.is_dead:  # else others may remember the task until it would be due
-        trial.record.check_timers()
+        trial.record.check_ledgers()
     return passed[-1] if first.is_dead else ""
 
 

@@ -498,12 +498,12 @@ class Record:
         for name, _ in self._world.account.queues(PREFIX):
             if count := self._world.account.queue(name).count():
                 raise Broken("nothing-left-over", name, f"{count} messages")
-        self.check_timers()
+        self.check_ledgers()
 
-    def check_timers(self) -> None:
+    def check_ledgers(self) -> None:
         for process in self._world.alive:
             if count := process.services.ledger.in_memory():
-                raise Broken("nothing-left-over", f"p{process.number}", f"{count} timers in memory")
+                raise Broken("nothing-left-over", f"p{process.number}", f"{count} tasks in the ledger")
 
 
 def _life(task: Task) -> dict[tuple[str, Any], datetime | None]:

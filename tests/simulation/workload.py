@@ -322,7 +322,7 @@ class SimulatedWorker(Client):
         deed = self.deed()
         self.pause(self.random.choice((0.05, 1, 4)))
         if deed == "artifact":
-            self.world.time.sleep(10)  # until no timer of the claim is left
+            self.world.time.sleep(10)  # until nobody looks at the claim
             self._create_artifact(task_id, run_id, 1)
             deed = "completed"
         elif self.random.random() < 0.25:
