@@ -100,6 +100,18 @@ def test_whoever_reruns_a_task_publishes_first_what_a_killed_process_did_not(har
     assert of_task(harness.events(), task_id) == [*LIFE, ("task-pending", 1)]
 
 
+def test_a_repeated_claim_publishes_first_what_killed_processes_did_not(harness: Harness) -> None:
+    task_id = harness.claimed()
+    for call in (
+        lambda server: harness.shut_down(task_id, services=server),
+        lambda server: server.claims.claim(harness.task(task_id), 1, ALICE, ClaimProof()),
+    ):
+        with pytest.raises(Crash):
+            call(harness.replica(FaultAt(0, of="broker.publish", before=Crash())))
+    harness.services.claims.claim(harness.task(task_id), 1, ALICE, ClaimProof())
+    assert of_task(harness.events(), task_id) == [*LIFE[:3], ("task-pending", 1), ("task-running", 1)]
+
+
 def test_a_mark_that_another_process_may_have_made_meanwhile_stays(harness: Harness) -> None:
     def by_another() -> None:
         harness.broker.capacity = 0

@@ -23,6 +23,7 @@ from tests.domain.tasks import (
     pending,
     running,
     shut_down,
+    unscheduled,
     with_last_run,
 )
 
@@ -45,6 +46,11 @@ def test_a_story_has_the_runs_and_the_changes_of_priority() -> None:
         ("04:04:05", "run 0 is exception (worker-shutdown)"),
         ("04:04:05", "run 1 is pending (retry)"),
     ]
+
+
+def test_a_run_that_was_never_pending_only_says_why_the_task_ended() -> None:
+    task = transitions.cancel(unscheduled(), NOW + HOUR).task
+    assert told(task)[1:] == [("04:04:05", "run 0 is exception (canceled)")]
 
 
 def request(**fields: Any) -> dict[str, Any]:
