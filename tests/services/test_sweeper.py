@@ -33,7 +33,7 @@ from tests.services.harness import (
     Logs,
     Message,
 )
-from tests.services.ports import Crash, DelegatingTasks, FaultAt, ShowsMessages
+from tests.services.ports import CallRecorder, Crash, DelegatingTasks, FaultAt, ShowsMessages
 
 
 def lose_messages(harness: Harness) -> None:
@@ -209,6 +209,16 @@ def test_a_claim_of_another_process_ends_a_minute_late(harness: Harness, retries
     harness.clock.advance(SECOND)
     assert advance(server, task_id) == Next(NOW + DAY if retries else None)
     assert harness.task(task_id).state == state
+
+
+def test_an_expired_task_is_not_registered_again_with_what_it_has_waited_for(harness: Harness) -> None:
+    waiting, calls = harness.create(dependencies=[harness.create()]), CallRecorder()
+    server = harness.replica(calls)
+    advance(server, waiting, NOW)
+    assert calls.names.count("dependency.add") == 1
+    harness.clock.advance(harness.task(waiting).definition.expires - NOW)
+    advance(server, waiting, NOW)
+    assert calls.names.count("dependency.add") == 1
 
 
 def test_an_unknown_task_is_reported_as_missing(harness: Harness) -> None:

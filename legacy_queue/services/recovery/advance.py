@@ -77,7 +77,8 @@ class Advance:
                 stored, since, look.owed[0], self._artifact_events(task)
             )
             published = task
-            self._dependencies.register(task)
+            if self._clock.now() < task.definition.expires:  # else its rows would stay for days
+                self._dependencies.register(task)
             task = self._offer(task)
         is_complete = is_published
         try:
