@@ -66,6 +66,15 @@ def test_a_member_is_found_by_its_own_row_but_its_process_must_be_alive(world: W
     assert world.rows()["p1"].names == [Name(A, NOW)]
 
 
+def test_a_member_that_could_not_be_named_is_named_by_the_next_try(world: World) -> None:
+    process = world.process(FaultAt(1, of="write", before=AWAY))
+    owed = process.begin(A, needs_name=False)
+    with pytest.raises(ServiceUnavailable):
+        process.processes.name_all([owed])
+    process.processes.name_all([owed])
+    assert world.rows()["p1"].names == [Name(A, NOW)]
+
+
 def test_a_task_stays_named_until_the_row_is_written_again(world: World) -> None:
     calls = CallRecorder()
     process = world.process(calls)
