@@ -1,9 +1,10 @@
 """The system's clock and its waiting, and a clock that control moves."""
 
 import time
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from threading import Lock
 
+from legacy_queue.domain.times import EPOCH, MILLISECOND
 from legacy_queue.ports import AdjustableClock, Clock, Flag, Waiter
 
 _LONG_BEFORE = timedelta(days=365)
@@ -11,8 +12,7 @@ _LONG_BEFORE = timedelta(days=365)
 
 class SystemClock(Clock):
     def now(self) -> datetime:
-        now = datetime.now(UTC)
-        return now.replace(microsecond=now.microsecond // 1000 * 1000)
+        return EPOCH + time.time_ns() // 1_000_000 * MILLISECOND
 
     wall_time = now
 

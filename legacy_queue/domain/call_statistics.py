@@ -7,7 +7,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Self
 
 from legacy_queue.domain.worker_record import RecordPath, WorkerRecord
 
@@ -53,11 +52,11 @@ class CallStatistics:
         """Of statistics with calls."""
         return max(calls.last for calls in self.calls.values())
 
-    def counted(self, kind: CallKind, more: Calls, client: str = "") -> Self:
+    def counted(self, kind: CallKind, more: Calls, client: str = "") -> "CallStatistics":
         """The statistics with these calls added, which this client sent if it is known."""
         calls = {other: calls for other, calls in self.calls.items() if calls.last + CALLS_KEPT > more.last}
         calls[kind] = calls[kind].plus(more) if kind in calls else more
-        return replace(self, calls=calls, client=client or self.client)
+        return CallStatistics(calls, client or self.client)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Identifiers and their rules. Source: docs/explanation/http-contract.md#identifiers."""
 
 import base64
-import uuid
+import secrets
 
 TASK_ID = r"[A-Za-z0-9_-]{8}[Q-T][A-Za-z0-9_-][CGKOSWaeimquy26-][A-Za-z0-9_-]{10}[AQgw]"
 # provisionerId, workerType, schedulerId, workerGroup, workerId: as long as in today's queue
@@ -18,6 +18,8 @@ RunKey = tuple[str, int]  # taskId and runId
 
 def slugid() -> str:
     """A new taskId: a version 4 UUID in URL-safe base64, 22 characters, never starting with ``-``."""
-    raw = bytearray(uuid.uuid4().bytes)
+    raw = bytearray(secrets.token_bytes(16))
     raw[0] &= 0x7F
+    raw[6] = raw[6] & 0x0F | 0x40  # the version
+    raw[8] = raw[8] & 0x3F | 0x80  # the variant of all UUIDs of RFC 9562
     return base64.urlsafe_b64encode(raw).decode()[:22]

@@ -13,7 +13,7 @@ Parsed = TypeVar("Parsed")
 MILLISECOND = timedelta(milliseconds=1)
 
 _UNITS = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DURATION = r"(?=.)(?:(\d{1,8})d)?(?:(\d{1,9})h)?(?:(\d{1,9})m)?(?:(\d{1,9})s)?(?:(\d{1,13})ms)?"
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
 
@@ -63,12 +63,12 @@ def format_time(time: datetime) -> str:
 
 def epoch_milliseconds(time: datetime) -> int:
     """Milliseconds since 1970, as in certificates."""
-    return (time - _EPOCH) // MILLISECOND
+    return (time - EPOCH) // MILLISECOND
 
 
 def from_epoch(milliseconds: int) -> datetime:
     """The inverse of ``epoch_milliseconds``."""
-    return _EPOCH + milliseconds * MILLISECOND
+    return EPOCH + milliseconds * MILLISECOND
 
 
 def whole_seconds(duration: timedelta) -> int:

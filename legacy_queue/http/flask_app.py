@@ -9,6 +9,7 @@ from threading import Lock
 from typing import Any
 
 from flask import Flask, Request
+from flask.sessions import NullSession, SessionInterface
 from werkzeug.datastructures import ImmutableDict
 from werkzeug.routing import BaseConverter, Map, MapAdapter, Rule, RuleFactory
 
@@ -65,10 +66,20 @@ class _Request(Request):
     max_form_memory_size: int | None = 500_000
 
 
+class _NoSession(SessionInterface):
+    """Flask keeps nothing for a browser: the page signs a cookie of its own."""
+
+    _empty = NullSession()
+
+    def open_session(self, *_: Any) -> NullSession:
+        return self._empty
+
+
 class FlaskApp(Flask):
     """The Flask of ``create_app``. PATH_INFO is the path as it was sent."""
 
     request_class = _Request
+    session_interface = _NoSession()
     url_map_class = UrlMap
     url_map: UrlMap
 

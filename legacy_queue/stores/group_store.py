@@ -198,7 +198,7 @@ class GroupStore(ExpiringRows):
         if known.etag and known.expires >= expires:
             self._table.batch(known.task_group_id, [_exists(must_exist), *rows])
             return known
-        lasting = replace(known, expires=max(known.expires, expires))
+        lasting = known if known.expires >= expires else replace(known, expires=expires)
         return self._write(lasting, rows if known.sealed else [_open(lasting), *rows])
 
     def _write(self, group: Group, beside: Sequence[Change]) -> Group:
@@ -209,7 +209,8 @@ class GroupStore(ExpiringRows):
         change = Change("insert", _GROUP, values)
         if group.etag:
             change = Change("merge", _GROUP, values, group.etag)
-        written = replace(group, etag=self._table.batch(group.task_group_id, [change, *beside])[0])
+        [etag, *_] = self._table.batch(group.task_group_id, [change, *beside])
+        written = Group(group.task_group_id, group.scheduler_id, group.expires, group.sealed, etag)
         self._cache.put(group.task_group_id, written)
         return written
 

@@ -18,9 +18,10 @@ class SharedLruCache(Generic[CacheKey, Cached]):
 
     def get(self, key: CacheKey) -> Cached | None:
         with self._lock:
-            if key in self._entries:
-                self._entries.move_to_end(key)
-            return self._entries.get(key)
+            if key not in self._entries:
+                return None
+            self._entries.move_to_end(key)
+            return self._entries[key]
 
     def put(self, key: CacheKey, value: Cached) -> None:
         with self._lock:

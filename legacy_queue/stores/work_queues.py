@@ -32,7 +32,7 @@ class WorkQueues:
         self._clock = clock
         self._shown = account.shown_messages
         self.shows_messages = self._shown is not None
-        self._used: SharedLruCache[str, str] = SharedLruCache(_MAX_CACHED)
+        self._used: SharedLruCache[str, date] = SharedLruCache(_MAX_CACHED)
         self._named: SharedLruCache[str, WorkQueue] = SharedLruCache(_MAX_CACHED)
 
     def put(self, queue: WorkQueue, text: str, expires_in: timedelta, hidden_for: timedelta) -> MessageLease:
@@ -131,11 +131,11 @@ class WorkQueues:
 
     def _use(self, queue: WorkQueue) -> Queue:
         """Create the queue and record that it was used today, once a day in each process."""
-        today = self._clock.now().date().isoformat()
+        today = self._clock.now().date()
         messages = self._queue(queue)
         if self._used.get(messages.name) != today:
             owner = {"provisioner_id": queue.provisioner_id, "worker_type": queue.worker_type}
-            messages.create({**owner, "last_used": today})
+            messages.create({**owner, "last_used": today.isoformat()})
             self._used.put(messages.name, today)
         return messages
 

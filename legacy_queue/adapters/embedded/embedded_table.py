@@ -92,16 +92,15 @@ class EmbeddedTable(Table):
 
     def batch(self, partition: str, changes: Sequence[Change]) -> Sequence[str]:
         check_changes(partition, changes)
+        statements = [self._statement(partition, change) for change in changes]
 
-        def make_all(db: sqlite3.Connection) -> list[str]:
-            etags = []
-            for statement, etag in (self._statement(partition, change) for change in changes):
+        def make_all(db: sqlite3.Connection) -> None:
+            for statement, _ in statements:
                 if not db.execute(*statement).rowcount:
                     raise Changed
-                etags.append(etag)
-            return etags
 
-        return self._database.transaction(make_all)
+        self._database.transaction(make_all)
+        return [etag for _, etag in statements]
 
     def page(
         self,
@@ -152,19 +151,18 @@ class EmbeddedTable(Table):
             return (f"DELETE FROM rows WHERE {where}", (*at, *of_etag)), ""
         etag = f'W/"{os.urandom(8).hex()}"'
         state = values.get("state")
+        indexed = state if state in _INDEXED_STATES else None
         expires = values.get("expires")
-        columns = {
-            "state": state if state in _INDEXED_STATES else None,
-            "expires": epoch_milliseconds(expires) if type(expires) is datetime else None,
-        }
+        expiry = epoch_milliseconds(expires) if type(expires) is datetime else None
         if change.kind == "merge":
+            columns = {"state": indexed, "expires": expiry}
             changed = {name: value for name, value in columns.items() if name in values}
             sets = "".join([f", {name} = ?" for name in changed])
             sql = f"UPDATE rows SET etag = ?, content = json_patch(content, ?){sets} WHERE {where}"
             return (sql, (etag, _encoded(values), *changed.values(), *at, *of_etag)), etag
         verb = "INSERT OR IGNORE" if change.kind == "insert" else "INSERT OR REPLACE"
         sql = f"{verb} INTO rows VALUES (?, ?, ?, ?, ?, ?, ?)"
-        return (sql, (*at, *columns.values(), etag, _encoded(values))), etag
+        return (sql, (*at, indexed, expiry, etag, _encoded(values))), etag
 
     def _next(self, conditions: Sequence[Condition], after: str) -> "_Walk":
         """The walk in the order of keys, or of expiry, whose index fits the conditions best."""
@@ -283,7 +281,8 @@ def _term(condition: Condition) -> tuple[str, list[Any]]:
 
 def _bounds(conditions: Sequence[Condition]) -> tuple[_Key, _Key]:
     """The first and the last key that can meet the conditions."""
-    (first, last), (first_key, last_key) = (_range(conditions, name) for name in (PARTITION, KEY))
+    first, last = _range(conditions, PARTITION)
+    first_key, last_key = _range(conditions, KEY)
     return (first, first_key if first == last else ""), (last, last_key if first == last else _LAST)
 
 

@@ -77,7 +77,8 @@ class EventBuffer:
                 self._size += len(payload)
                 while len(self._events) > MAX_EVENTS or self._size > MAX_EVENTS_SIZE:
                     self._size -= len(self._events.popleft().payload)
-        self.end_waits()
+        if self._news:  # whoever waits from now on has read these events
+            self.end_waits()
 
     @property
     def last(self) -> int:

@@ -147,7 +147,7 @@ class Ledger:
                 self._open[owed.number] = owed
                 if is_marked:
                     self._mark(owed)
-                self._put_behind(owed, self._clock.now())
+                self._put_behind(owed, _NO_DELAY)
 
     def close(self, owed: Sequence[Owed]) -> None:
         """All effects are applied, or nothing was written."""
@@ -170,14 +170,13 @@ class Ledger:
         ``is_published`` is None if that has not changed. Once a task is marked, it is until nothing is owed.
         """
         with self._lock:
-            repeat_at = self._clock.now() + delay
             for each in owed:
                 each.tries = tries
                 if is_published is not None:
                     each.is_published = is_published
                 if is_marked and not each.is_marked:
                     self._mark(each)
-                self._put_behind(each, repeat_at)
+                self._put_behind(each, delay)
 
     def is_applied(self, number: int) -> bool:
         """Whether the events of the write with this number were published."""
@@ -297,13 +296,13 @@ class Ledger:
         owed.is_marked = True
         self._marked[owed.number] = self._open.pop(owed.number)
 
-    def _put_behind(self, owed: Owed, repeat_at: datetime) -> None:
-        owed.repeat_at = repeat_at
+    def _put_behind(self, owed: Owed, delay: timedelta) -> None:
+        owed.repeat_at = self._clock.now() + delay
         self._behind.setdefault(owed.task_id, []).append(owed)
-        if repeat_at <= self._clock.now():
+        if delay <= _NO_DELAY:
             self._ready.put(owed.task_id)
         else:
-            self._push(repeat_at, owed.task_id)
+            self._push(owed.repeat_at, owed.task_id)
 
     def _needs_look(self, task_id: str, now: datetime) -> bool:
         due, _ = self._dues.get(task_id, (None, 0))

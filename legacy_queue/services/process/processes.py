@@ -151,12 +151,12 @@ class Processes:
 
     def version(self, owed: Owed) -> str:
         """What the row of a task says of the version that this write makes: see ``has_events``."""
-        return f"{self.name}/{owed.number}"
+        return f"{self._store.process}/{owed.number}"
 
     def number(self, version: str) -> int:
         """The number of a write of this process, 0 for any other version."""
         process, _, number = version.partition("/")
-        return int(number) if process == self.name else 0
+        return int(number) if process == self._store.process else 0
 
     def has_events(self, version: str) -> bool:
         """Whether the events of another process' version, and so of all before it, are published for certain.
@@ -241,8 +241,8 @@ class Processes:
         seen = self._others.get(row.process)
         return seen if seen and seen.row.etag == row.etag else _Seen(row, now)
 
-    def _row(self) -> ProcessRow:
-        """With the lock."""
+    def _row(self, further: Sequence[Name] = ()) -> ProcessRow:
+        """With these names, too. Called with the lock."""
         names, settled = self._ledger.names()
         self._inherited = {
             process: (upto, last)
@@ -250,18 +250,18 @@ class Processes:
             if last is None or last > settled
         }
         inherited = {process: upto for process, (upto, _) in self._inherited.items()}
-        return ProcessRow(self.name, names, settled, inherited, self._offers)
+        return ProcessRow(self.name, [*names, *further], settled, inherited, self._offers)
 
     def _write(self, wanted: Sequence[Sequence[Name]]) -> None:
         """Write the row of this process with further names. From then on, it owes what they say."""
         further = [name for names in wanted for name in names]
         now = self._clock.monotonic()
         with self._lock:
-            row = self._row()
+            row = self._row(further)
             names = {name.task_id: name for name in row.names}
             # until it is written, or if that fails, the row may be the old one or the new one
             self._named = {name.task_id: name for name in row.names if name == self._named.get(name.task_id)}
-        self._store.write(replace(row, names=[*row.names, *further]))
+        self._store.write(row)
         with self._lock:
             self._named = names
             self._written = now

@@ -66,13 +66,15 @@ class Advance:
         since = look.since
         if since is None:
             return self.end_if_due(look.task_id)
-        stored = self._load(look, since)
+        must_publish = not look.is_published
+        stored = None if must_publish else self._recall_ended(look.task_id, since)
+        stored = stored or self._changes.find(look.task_id)
         if stored is None:
             return Next(exists=False)
         task = stored.task
         is_published = True
         published = None
-        if task.is_unpublished or not look.is_published:
+        if task.is_unpublished or must_publish:
             task, is_published = self._changes.publish_again(
                 stored, since, look.owed[0], self._artifact_events(task)
             )
@@ -112,13 +114,10 @@ class Advance:
             self._messages.offer(task, task.runs[-1].run_id)
         return self._dependencies.recheck(task)  # of an unscheduled task
 
-    def _load(self, look: Look, since: datetime) -> StoredTask | None:
-        """The task. It need not be read if this process has just ended it, and remembers that."""
-        if look.is_published:
-            recalled = self._changes.recall_stored(look.task_id)
-            if recalled and _has_ended(recalled.task, since):  # else it may be old
-                return recalled
-        return self._changes.find(look.task_id)
+    def _recall_ended(self, task_id: str, since: datetime) -> StoredTask | None:
+        """The task without a read, if this process remembers that it has ended since then."""
+        recalled = self._changes.recall_stored(task_id)
+        return recalled if recalled and _has_ended(recalled.task, since) else None  # else it may be old
 
     def _repeat_on_others(self, task: Task, since: datetime, task_group_id: str) -> None:
         if task_group_id not in ("", task.definition.task_group_id):

@@ -66,7 +66,7 @@ class Resolver:
 
     def _handle(self, look: Look) -> None:
         try:
-            if look.is_marked and self._publisher.is_away and not look.is_due:
+            if self._publisher.is_away and look.is_marked and not look.is_due:
                 self._wait_for_broker(look, Next())  # all else was done when it was marked
             else:
                 self._look(look)
@@ -87,7 +87,7 @@ class Resolver:
     def _look(self, look: Look) -> None:
         self._processes.name_all(look.owed)
         result = self._advance.look(look)
-        if look.since and not result.exists:
+        if not result.exists and look.since:
             age = self._clock.now() - look.since
             if age < _JOINED_WITHIN:
                 self._retry(look, _JOINED_WITHIN - age, look.tries)  # the call may still create it

@@ -158,9 +158,9 @@ class Changes:
         """As ``Processes.version``."""
         return self._processes.version(owed)
 
-    def insert(self, task: Task, owed: Owed) -> None:
-        """Store a new task. Raises AlreadyExists."""
-        self._tasks.insert(task, self._processes.version(owed))
+    def insert(self, task: Task, written: str) -> None:
+        """Store a new task, as this version. Raises AlreadyExists."""
+        self._tasks.insert(task, written)
 
     def marked(self, task: Task) -> Task:
         """The task as it is to be written, marked if its events cannot be published now.
@@ -168,7 +168,9 @@ class Changes:
         The mark goes with the write, not after it: the write may be the last that succeeds for a while. And a
         mark stays until the events are published: this process may die before.
         """
-        return task if task.is_unpublished else replace(task, is_unpublished=self._publisher.is_away)
+        if task.is_unpublished or not self._publisher.is_away:
+            return task
+        return replace(task, is_unpublished=True)
 
     def finish(
         self,

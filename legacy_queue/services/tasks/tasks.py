@@ -59,14 +59,17 @@ class Tasks:
         is_in_group = True
         with self._changes.writing(task_id, now, definition.task_group_id, needs_name=False) as owed:
             # It is a member before it is a task, so its group is neither resolved nor canceled without it.
-            self._groups.join(task_id, definition, self._changes.version(owed))
-            outcome = replace(outcome, task=self._changes.marked(outcome.task))
+            written = self._changes.version(owed)
+            self._groups.join(task_id, definition, written)
+            marked = self._changes.marked(outcome.task)
+            if marked is not outcome.task:
+                outcome = replace(outcome, task=marked)
             # Other processes end the membership of a call that seems to have died. A call that comes too late
             # writes no task; a call whose write took too long joins again.
             if self._seems_dead(began):
                 raise ServiceUnavailable("storage took too long, try again")
             try:
-                self._changes.insert(outcome.task, owed)
+                self._changes.insert(outcome.task, written)
             except AlreadyExists:
                 outcome = self._created_before(outcome)
             else:

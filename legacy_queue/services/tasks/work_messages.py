@@ -42,7 +42,8 @@ class WorkMessages:
         Uses the leased message while its lease is good, else a new message. Safe to repeat: a claim with a
         duplicate is refused.
         """
-        hidden_for = max(_NO_DELAY, hold.until - self._clock.now())
+        now = self._clock.now()
+        hidden_for = max(_NO_DELAY, hold.until - now)
         text = message_text(task.task_id, hold.run_id, self._secret)
         queue = task.work_queue
         if hold.lease:
@@ -50,7 +51,7 @@ class WorkMessages:
                 return self._queues.hide(queue, hold.lease, text, hidden_for)
             except LeaseLost:
                 log.info("message-replaced", task_id=task.task_id, run_id=hold.run_id)
-        return self._queues.put(queue, text, self._time_left(task), hidden_for)
+        return self._queues.put(queue, text, task.definition.deadline - now, hidden_for)
 
     def is_of_another(self, task: Task, lease: MessageLease) -> bool:
         """Whether storage shows that the leased message is not one of this task. Azure shows no text."""
@@ -79,7 +80,7 @@ class WorkMessages:
         """
         text = message_text(task.task_id, run_id, self._secret)
         queue = task.work_queue
-        time_left = self._time_left(task)
+        time_left = task.definition.deadline - self._clock.now()
         if whole_seconds(delay) >= math.floor(time_left / timedelta(seconds=1)):
             return
         if not (lease and self._hide(queue, lease, text, delay)):
@@ -100,6 +101,3 @@ class WorkMessages:
         except LeaseLost:
             return False
         return True
-
-    def _time_left(self, task: Task) -> timedelta:
-        return task.definition.deadline - self._clock.now()

@@ -57,7 +57,7 @@ class Workers:
 
             def called(row: WorkerRow) -> WorkerRow:
                 statistics = row.statistics.counted(kind, Calls(1, now, now), client)
-                return replace(row, record=row.record.alive(now).active(now, claims), statistics=statistics)
+                return WorkerRow(row.record.alive(now).active(now, claims), statistics, row.etag)
 
             self._rows.note(worker, called)
 
