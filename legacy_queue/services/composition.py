@@ -156,13 +156,13 @@ class Services:
             PeriodicAct(self.calls.flush, pace.flush),
             # at first, since consumers bind to the exchanges once the process is ready
             PeriodicAct(self._check_broker, pace.check, is_first=True),
-            PeriodicAct(self._look, pace.look),
+            PeriodicAct(self._read_others, pace.read),
         ]
         if self.offer_watch.interval:
             acts.append(PeriodicAct(self.offer_watch.check, self.offer_watch.interval))
         loops = [*[self.resolver.run] * RESOLVERS, self.periodic_jobs.run]
         ending = Ending(
-            end_waits=(self.resolver.wake, self.poller.end, self.event_buffer.end_waits),
+            end_waits=(self.resolver.end_waits, self.poller.end, self.event_buffer.end_waits),
             last=(
                 self.calls.note_counted,
                 self.calls.flush,
@@ -182,8 +182,10 @@ class Services:
         self.ledger.fire()
         self.processes.tick()
 
-    def _look(self) -> None:
-        self.processes.look(BEAT)  # while requests wait, the watch for offers reads the same rows more often
+    def _read_others(self) -> None:
+        self.processes.read_others(
+            BEAT
+        )  # while requests wait, the watch for offers reads the same rows more often
 
     def clock_control(self) -> ClockControl:
         """Moves the clock of these services."""

@@ -101,14 +101,14 @@ class Harness:
     def do_work(self, advance: timedelta = timedelta(0), services: Services | None = None) -> int:
         """Advance the clock, then do the work of the threads. Returns the number of looks at tasks."""
         services = services or self.services
-        services.processes.look()  # a row that has not changed since is that of a dead process
+        services.processes.read_others()  # a row that has not changed since is that of a dead process
         self.clock.advance(advance)
         total, handled = 0, 1
         while handled:
             if services.publisher.check():
                 services.ledger.repeat_now()
             services.tick()
-            services.processes.look()
+            services.processes.read_others()
             handled = services.resolver.handle_all()
             total += handled
         return total
@@ -116,9 +116,9 @@ class Harness:
     def sweep(self, advance: timedelta = timedelta(0), services: Services | None = None) -> None:
         """Advance the clock, then do the periodic jobs: the other processes are dead by now."""
         services = services or self.services
-        services.processes.look()
+        services.processes.read_others()
         self.clock.advance(max(advance, DEAD_AFTER))
-        services.processes.look()
+        services.processes.read_others()
         services.periodic_jobs.do_due(FakeEvent(self.clock))
 
     def events(self) -> list[PublishedEvent]:

@@ -84,7 +84,7 @@ class World:
             self.clock.advance(SECOND)
             for process in alive:
                 process.processes.tick()
-                process.processes.look()
+                process.processes.read_others()
 
     def task(self, task_id: str, written: str, **changes: Any) -> Task:
         """A stored task that is due at its deadline."""

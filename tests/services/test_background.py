@@ -69,7 +69,7 @@ def test_the_threads_publish_unpublished_events_when_the_broker_is_back(harness:
 
 def test_a_process_ends_its_expired_claims_without_reading_rows(harness: Harness) -> None:
     harness.services = harness.replica()
-    with running(harness.services, replace(OFTEN, look=HOUR)):
+    with running(harness.services, replace(OFTEN, read=HOUR)):
         task_id = harness.claimed()
         harness.clock.advance(CLAIM_TIMEOUT)
         wait_until(lambda: harness.states(task_id) == ["exception claim-expired", "pending"])

@@ -239,5 +239,5 @@ def test_a_wake_ends_a_wait(kept: Kept) -> None:
     kept.note_due(A, NOW, 1)
     kept.fire()
     kept.note_due(A, None, 2)
-    kept.wake()
+    kept.end_wait()
     assert kept.next_look(waits=True) is None

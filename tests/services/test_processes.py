@@ -142,7 +142,7 @@ def test_a_process_is_dead_after_15_seconds_without_a_beat_by_the_clock_of_who_l
     dead = world.process(clock=FakeClock(NOW + skew))
     heir = world.process()
     dead.begin(A)
-    heir.processes.look()
+    heir.processes.read_others()
     world.pass_by(DEAD_AFTER / SECOND - 1, heir)
     assert (heir.looks(), len(heir.processes.others())) == ([], 1)
     world.pass_by(1, heir)
@@ -165,7 +165,7 @@ def test_a_process_that_hands_over_is_taken_over_at_the_next_look(world: World) 
     ended.begin(A)
     ended.do(B)
     ended.processes.hand_over()
-    heir.processes.look()
+    heir.processes.read_others()
     assert [look.task_id for look in heir.looks()] == [A]
     assert "p1" not in world.rows()
 
@@ -177,7 +177,7 @@ def test_a_process_that_stood_still_writes_its_row_again(world: World) -> None:
     assert "p1" not in world.rows()
     still.begin(A)
     assert world.rows()["p1"].names == [Name(A, NOW)]
-    heir.processes.look()
+    heir.processes.read_others()
     assert [row.process for row in heir.processes.others()] == ["p1"]
 
 
@@ -193,12 +193,12 @@ def test_the_process_with_the_lowest_name_is_first_until_it_is_dead(world: World
 def test_the_rows_of_others_are_not_read_again_within_max_age(world: World) -> None:
     calls = CallRecorder()
     process = world.process(calls)
-    process.processes.look()
-    process.processes.look(READ_EVERY)
+    process.processes.read_others()
+    process.processes.read_others(READ_EVERY)
     assert calls.names.count("others") == 1
-    process.processes.look()
+    process.processes.read_others()
     world.clock.advance(READ_EVERY)
-    process.processes.look(READ_EVERY)
+    process.processes.read_others(READ_EVERY)
     assert calls.names.count("others") == 3
 
 
@@ -221,7 +221,7 @@ def take_over(world: World, *processes: Process) -> None:
     for _ in range(2):
         for process in processes:
             with suppress(Crash, ServiceUnavailable):
-                process.processes.look()
+                process.processes.read_others()
         world.clock.advance(DEAD_AFTER)
 
 
@@ -271,10 +271,10 @@ def test_two_that_take_over_at_once_do_the_same_work(world: World) -> None:
     left_by_p1(world)
     other = world.process()
     heir = world.process(FaultAt(0, of="write", before=lambda: take_over(world, other)))
-    heir.processes.look()
+    heir.processes.read_others()
     world.clock.advance(DEAD_AFTER)
     other.processes.tick()
-    heir.processes.look()
+    heir.processes.read_others()
     for each in (other, heir):
         assert {look.task_id for look in each.looks()} == {A, B}
     assert {*world.rows()} == {"p2", "p3"}
@@ -311,7 +311,7 @@ def test_the_first_of_all_processes_remembers_when_tasks_are_due(world: World) -
     first, second = world.process(), world.process()
     first.processes.tick()
     for process in (first, second):
-        process.processes.look()
+        process.processes.read_others()
     assert (dues(first), dues(second)) == ({A, B}, set())
 
 
@@ -320,7 +320,7 @@ def test_the_heir_remembers_the_dues_of_tasks_that_no_living_process_wrote(world
     for process, task_id in ((dead, A), (alive, B)):
         world.task(task_id, process.do(task_id))
         process.processes.tick()
-    heir.processes.look()
+    heir.processes.read_others()
     world.pass_by(DEAD_AFTER / SECOND, alive, heir)
     assert dues(heir) == {A}
 
@@ -332,7 +332,7 @@ def test_the_heir_repeats_the_effects_of_marked_tasks_and_of_unsettled_versions(
     world.clock.advance(BEAT)
     for process in (dead, alive):
         process.processes.tick()
-    heir.processes.look()
+    heir.processes.read_others()
     world.task(C, dead.processes.version(dead.begin(C, needs_name=False)))
     world.pass_by(DEAD_AFTER / SECOND, alive, heir)
     assert {(look.task_id, look.is_marked) for look in heir.looks() if look.owed} == {(A, True), (C, False)}
@@ -348,7 +348,7 @@ def test_times_that_were_forgotten_are_read_again_before_they_are_due(world: Wor
     found = set[str]()
     for _ in range(10):
         process.clock.advance(DAY / 2 if not found else HOUR)
-        process.processes.look()
+        process.processes.read_others()
         looks = process.looks()
         found |= {look.task_id for look in looks}
         for look in looks:
@@ -368,7 +368,7 @@ def test_the_events_of_a_version_are_published_once_its_writer_has_settled_it(wo
     assert (writer.processes.number(version), asks.processes.number(version)) == (1, 0)
     assert asks.processes.has_events("")
     assert not asks.processes.has_events(version)
-    asks.processes.look()
+    asks.processes.read_others()
     writer.ledger.close([owed])
     world.clock.advance(BEAT)
     writer.processes.tick()
@@ -380,7 +380,7 @@ def test_what_is_known_of_another_process_costs_no_read(world: World) -> None:
     writer, asks = world.process(), world.process(calls)
     version = writer.do(A)
     writer.do(B)
-    asks.processes.look()
+    asks.processes.read_others()
     calls.names.clear()
     assert asks.processes.has_events(version)
     assert calls.names == []

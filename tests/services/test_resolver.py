@@ -161,11 +161,11 @@ def test_a_resolver_that_is_woken_while_it_waits_ends_once_it_must_stop() -> Non
     resolving.owe()
     thread = Thread(target=resolving.resolver.run, args=[stop, Gate()], daemon=True)
     thread.start()
-    resolving.resolver.wake()
+    resolving.resolver.end_waits()
     wait_until(lambda: resolving.ledger.late() == 0)
     assert thread.is_alive()
     stop.set()
-    resolving.resolver.wake()
+    resolving.resolver.end_waits()
     thread.join(60)
     assert not thread.is_alive()
 
@@ -174,7 +174,7 @@ def test_a_resolver_that_is_woken_while_it_waits_ends_once_it_must_stop() -> Non
 
 
 def work(server: Services) -> None:
-    server.processes.look()
+    server.processes.read_others()
     server.tick()
     server.resolver.handle_all()
 

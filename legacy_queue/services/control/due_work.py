@@ -31,7 +31,7 @@ class DueWork:
     @contextmanager
     def held_up(self) -> Iterator[None]:
         """A context in which no thread does it."""
-        with self._gate.closed(self._resolver.wake):
+        with self._gate.closed(self._resolver.end_waits):
             yield
 
     def pass_time(self, clock: AdjustableClock, target: datetime) -> None:

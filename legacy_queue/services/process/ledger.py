@@ -232,7 +232,7 @@ class Ledger:
     # Looks
 
     def next_look(self, *, waits: bool) -> Look | None:
-        """The next task to look at. None if there is none, or, if this ``waits``, after ``wake``."""
+        """The next task to look at. None if there is none, or, if this ``waits``, after ``end_wait``."""
         with suppress(Empty):
             while (task_id := self._ready.get(block=waits)) or not waits:
                 look = self._begin_look(task_id)
@@ -240,7 +240,7 @@ class Ledger:
                     return look
         return None
 
-    def wake(self) -> None:
+    def end_wait(self) -> None:
         """End a wait of ``next_look``."""
         self._ready.put("")
 

@@ -87,7 +87,7 @@ class Offers:
         self._untold -= offers
 
     def _hear(self, now: timedelta, poll: Callable[[WorkQueue], None], poll_all: Callable[[], None]) -> None:
-        self._processes.look()
+        self._processes.read_others()
         if not self._is_within(_TOLD_FOR, self._heard):
             self._heard_since = now
         self._heard = now

@@ -105,7 +105,7 @@ class Processes:
         Reads the rows of the others if it never has. Raises ServiceUnavailable.
         """
         if self._read == _LONG_AGO:
-            self.look()
+            self.read_others()
         return all(self.name < name for name in self._others)
 
     # Calls
@@ -196,16 +196,16 @@ class Processes:
         self._offers = offers
         self._writes.add([])
 
-    def look(self, max_age: timedelta = _NO_TIME) -> None:
+    def read_others(self, max_age: timedelta = _NO_TIME) -> None:
         """Read the rows of the others unless that was done so lately, and take over for the dead.
 
         To be called at least every READ_EVERY. Raises ServiceUnavailable.
         """
         with self._reading:
             if not self._is_within(max_age, self._read):
-                self._look()
+                self._read_others()
 
-    def _look(self) -> None:
+    def _read_others(self) -> None:
         rows = self._store.others()
         now = self._clock.monotonic()
         if self._read == _LONG_AGO and not rows:

@@ -10,7 +10,7 @@ Each process, for its own calls (``Background`` has the threads):
 
 Each process, for the calls of all:
 
-* ``look``: it reads the rows of the others. What a process that died owed is done here.
+* ``read``: it reads the rows of the others. What a process that died owed is done here.
 
 The process with the lowest name, in pages: ``periodic_jobs``.
 
@@ -49,7 +49,7 @@ class Pace:
     tick: timedelta = timedelta(seconds=0.5)
     flush: timedelta = timedelta(seconds=1)
     check: timedelta = timedelta(seconds=1)
-    look: timedelta = READ_EVERY
+    read: timedelta = READ_EVERY
 
 
 # (after, limit, begin of the previous pass) -> where to go on, None at the end

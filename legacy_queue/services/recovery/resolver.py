@@ -41,7 +41,7 @@ class Resolver:
         self._clock = clock
 
     def run(self, stop: threading.Event, gate: Gate) -> None:
-        """Look at tasks until ``stop`` is set and ``wake`` is called. A closed gate holds this up."""
+        """Look at tasks until ``stop`` is set and ``end_waits`` is called. A closed gate holds this up."""
         while not stop.is_set():
             with gate.pass_through():
                 # the gate may have been closed while it was set, and all wakes be used up
@@ -50,10 +50,10 @@ class Resolver:
                     self._handle(look)
                     let_others_run()
 
-    def wake(self) -> None:
+    def end_waits(self) -> None:
         """End the waits of all threads."""
         for _ in range(RESOLVERS):
-            self._ledger.wake()
+            self._ledger.end_wait()
 
     def handle_all(self) -> int:
         """Look at the tasks whose time has come by now. Returns their number."""
