@@ -120,7 +120,9 @@ class TaskDefinition:
         if wire["priority"] == "normal":
             wire["priority"] = "lowest"
         _check_size("the task definition has", wire, MAX_DEFINITION)
-        return cls(wire)
+        definition = cls(wire)
+        vars(definition).update(times)  # or ``lazy`` would parse them again
+        return definition
 
 
 def pool_in(body: Mapping[str, Any]) -> tuple[str, str]:

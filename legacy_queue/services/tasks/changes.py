@@ -158,10 +158,6 @@ class Changes:
         """As ``Processes.version``."""
         return self._processes.version(owed)
 
-    def insert(self, task: Task, written: str) -> None:
-        """Store a new task, as this version. Raises AlreadyExists."""
-        self._tasks.insert(task, written)
-
     def marked(self, task: Task) -> Task:
         """The task as it is to be written, marked if its events cannot be published now.
 

@@ -69,7 +69,7 @@ class Tasks:
             if self._seems_dead(began):
                 raise ServiceUnavailable("storage took too long, try again")
             try:
-                self._changes.insert(outcome.task, written)
+                self._tasks.insert(outcome.task, written)
             except AlreadyExists:
                 outcome = self._created_before(outcome)
             else:
