@@ -87,9 +87,9 @@ FLOOR = {
     "claimTask": (NAMED, HOLD, MERGE),
     "reportCompleted": (MERGE, DELETE),
 }
-SHARED = (NAMED, MEMBER)
+SHARED = (NAMED,)
 VERSION = {"x-ms-version": "2019-02-02", "Accept": "application/json;odata=nometadata"}
-WRITE = {"Content-Type": "application/json", "Prefer": "return-no-content", "If-Match": "*"}
+WRITE = {"Content-Type": "application/json", "Prefer": "return-no-content"}
 HEADERS = {"queue": VERSION, "table": {**VERSION, **WRITE}}
 
 
@@ -193,7 +193,8 @@ class Floor(Side):
 
     def send(self, slot: int, service: str, method: str, path: str, body: str) -> str:
         url = self._endpoints[service] + path + self._sas
-        return self._send(slot, method, url, HEADERS[service], body.encode()).decode()
+        condition = {"If-Match": "*"} if method == "PATCH" else {}  # a PUT with it replaces no missing row
+        return self._send(slot, method, url, {**HEADERS[service], **condition}, body.encode()).decode()
 
 
 @dataclass
