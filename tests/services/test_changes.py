@@ -13,6 +13,7 @@ from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.task import Task
 from legacy_queue.ports import Changed
 from legacy_queue.services.composition import Services
+from legacy_queue.services.process import ledger
 from legacy_queue.services.tasks.tasks import Tasks
 from tests.domain.tasks import ALICE, BOB, CLAIM_TIMEOUT, HOUR, MINUTE, task_body
 from tests.services.artifact_calls import create
@@ -172,3 +173,22 @@ def test_a_call_beside_a_create_publishes_first_what_that_has_not_yet(
     services.tasks.create(task_id, task_body())
     names = [*dict.fromkeys(name for name, about, _ in harness.events() if about == task_id)]
     assert names[:3] == ["task-defined", "task-pending", "task-exception"][: len(names)]
+
+
+def test_no_call_ends_a_task_while_the_resolver_is_far_behind(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task_id = harness.create()
+    harness.services.groups.seal(task_id)
+    monkeypatch.setattr(ledger, "_MAX_OPEN", 0)
+    monkeypatch.setattr(ledger, "_WAIT_FOR_ROOM", 0)
+    tasks, group_changes = harness.services.tasks, harness.services.group_changes
+    ends: list[Callable[[], object]] = [
+        lambda: tasks.cancel(task_id),
+        lambda: tasks.report(task_id, 0, "completed", "completed"),
+        lambda: group_changes.cancel(task_id),
+    ]
+    for end in ends:
+        with pytest.raises(ServiceUnavailable):
+            end()
+    assert harness.states(task_id) == ["pending"]

@@ -1,16 +1,20 @@
 """What a process owes to tasks, and when it must look at them."""
 
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
 
+from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.events import EVER
+from legacy_queue.services.process import ledger
 from legacy_queue.services.process.ledger import Ledger, Look
 from legacy_queue.stores.process_store import Name
 from tests.domain.tasks import HOUR, MINUTE, NOW, SECOND
 from tests.memory_server import FakeClock
 from tests.services.processes import GROUP
+from tests.system.processes import wait_until
 
 A, B, C = (f"Task000{letter}Q0C0000000000A" for letter in "ABC")
 
@@ -241,3 +245,43 @@ def test_a_wake_ends_a_wait(kept: Kept) -> None:
     kept.note_due(A, None, 2)
     kept.end_wait()
     assert kept.next_look(waits=True) is None
+
+
+def test_the_effects_of_ends_go_before_further_tasks_that_are_due() -> None:
+    """A thousand tasks of one deadline do not end before the effects of the first have been applied."""
+    kept = Kept(max_dues=1000)
+    for number in range(1000):
+        kept.note_due(f"Task{number:03}AQ0C0000000000A", NOW, number + 1)
+    kept.fire()
+    most, ended = 0, 0
+    while look := kept.next_look(waits=False):
+        if look.is_due:
+            kept.repeat_later([kept.open(look.task_id, NOW)])
+            ended += 1
+        kept.close(look.owed)
+        most = max(most, kept.in_memory() + ended - 1000)
+    assert (ended, kept.late()) == (1000, 0)
+    assert most <= 100
+
+
+def test_a_call_waits_until_the_resolver_has_caught_up(kept: Kept) -> None:
+    """All that is open stands in the row of the process, which has 1 MiB at most."""
+    behind = [kept.open(A, NOW) for _ in range(500)]
+    with ThreadPoolExecutor(1) as threads:
+        call = threads.submit(kept.wait_for_room)
+        wait_until(call.running)
+        assert not call.done()
+        kept.close(behind[:1])
+        call.result(60)
+    kept.wait_for_room()
+    kept.open(A, NOW)
+    kept.repeat_later(behind[1:2], is_marked=True)
+    kept.wait_for_room()
+
+
+def test_a_call_does_not_wait_for_ever(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledger, "_WAIT_FOR_ROOM", 0)
+    for _ in range(500):
+        kept.open(A, NOW)
+    with pytest.raises(ServiceUnavailable):
+        kept.wait_for_room()

@@ -23,8 +23,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from queue import Empty, SimpleQueue
-from threading import Lock
+from threading import Condition, Lock
 
+from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.events import EVER
 from legacy_queue.ports import Clock
 from legacy_queue.stores.process_store import Name
@@ -32,6 +33,12 @@ from legacy_queue.stores.process_store import Name
 _NO_DELAY = timedelta(0)
 _MAX_DUES = 100_000  # tasks whose times this process remembers
 _MAX_OUTDATED = 1000  # entries of the heap, beside as many as are in use
+# Open writes, before a call that ends a task waits, and how long. Each write of the row names all of these.
+_MAX_OPEN = 500
+_WAIT_FOR_ROOM = 20.0  # seconds
+_MAX_READY = (
+    100  # tasks that are due and wait for the resolver: the effects of their ends go before further ones
+)
 
 
 @dataclass(eq=False)
@@ -100,6 +107,8 @@ class Ledger:
         self._clock = clock
         self._max_dues = max_dues
         self._lock = Lock()
+        # calls wait for this until fewer writes are open
+        self._has_room = Condition(self._lock)
         # the number of the last write
         self._number = 0
         # writes with missing effects, by number, in the order of their numbers
@@ -123,9 +132,22 @@ class Ledger:
 
     def late(self) -> int:
         """How many tasks wait for the resolver."""
-        return self._ready.qsize()
+        now = self._clock.now()
+        with self._lock:
+            return self._ready.qsize() + sum(when <= now for when, _ in self._heap)
 
     # What is owed
+
+    def wait_for_room(self) -> None:
+        """Call this before a call ends a task: the resolver applies effects of that, and may be far behind.
+
+        Raises ServiceUnavailable if it does not catch up soon.
+        """
+        if len(self._open) < _MAX_OPEN:
+            return
+        with self._has_room:
+            if not self._has_room.wait_for(lambda: len(self._open) < _MAX_OPEN, _WAIT_FOR_ROOM):
+                raise ServiceUnavailable("this server still has too much to do for earlier calls, try again")
 
     def open(self, task_id: str, since: datetime, task_group_id: str = "", *, is_named: bool = True) -> Owed:
         """A write begins. ``since`` is no later than its transition."""
@@ -155,6 +177,8 @@ class Ledger:
             for each in owed:
                 self._open.pop(each.number, None)
                 self._marked.pop(each.number, None)
+            if len(self._open) < _MAX_OPEN:
+                self._has_room.notify(len(owed))
 
     def repeat_later(
         self,
@@ -234,7 +258,7 @@ class Ledger:
     def next_look(self, *, waits: bool) -> Look | None:
         """The next task to look at. None if there is none, or, if this ``waits``, after ``end_wait``."""
         with suppress(Empty):
-            while (task_id := self._ready.get(block=waits)) or not waits:
+            while (task_id := self._next_ready(waits=waits)) or not waits:
                 look = self._begin_look(task_id)
                 if look:
                     return look
@@ -252,10 +276,10 @@ class Ledger:
             self._push(again, task_id)
 
     def fire(self) -> None:
-        """Hand the tasks whose time has come to the resolver, in the order of their times."""
+        """Hand tasks whose time has come to the resolver, in the order of their times: few at once."""
         now = self._clock.now()
         with self._lock:
-            while self._heap and self._heap[0][0] <= now:
+            while self._heap and self._heap[0][0] <= now and self._ready.qsize() < _MAX_READY:
                 _, task_id = heapq.heappop(self._heap)
                 if self._needs_look(task_id, now):
                     self._ready.put(task_id)
@@ -290,11 +314,18 @@ class Ledger:
                 heapq.heappop(self._heap)
         return None
 
+    def _next_ready(self, *, waits: bool) -> str:
+        if self._ready.empty():  # sooner than the next tick
+            self.fire()
+        return self._ready.get(block=waits)
+
     # All below: called with the lock.
 
     def _mark(self, owed: Owed) -> None:
         owed.is_marked = True
-        self._marked[owed.number] = self._open.pop(owed.number)
+        self._marked[owed.number] = owed  # before it is not open any more: ``is_applied`` has no lock
+        del self._open[owed.number]
+        self._has_room.notify()
 
     def _put_behind(self, owed: Owed, delay: timedelta) -> None:
         owed.repeat_at = self._clock.now() + delay

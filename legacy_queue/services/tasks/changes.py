@@ -116,6 +116,10 @@ class Changes:
             raise outcome.refusal
         return task
 
+    def wait_for_room(self) -> None:
+        """As ``Ledger.wait_for_room``."""
+        self._ledger.wait_for_room()
+
     @contextmanager
     def writing(
         self, task_id: str, since: datetime, task_group_id: str = "", *, needs_name: bool = True

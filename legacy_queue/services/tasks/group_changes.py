@@ -130,5 +130,6 @@ class GroupChanges:
             has_changed = outcome.task != task
             return outcome
 
+        self._changes.wait_for_room()
         self._changes.apply(task_id, decide_member)
         return has_changed

@@ -127,6 +127,7 @@ class Tasks:
                 self._check_blobs(task, run_id)
             return outcome
 
+        self._changes.wait_for_room()
         return self._changes.apply(task_id, decide)
 
     def cancel(self, task_id: str) -> Task:
@@ -134,6 +135,7 @@ class Tasks:
 
         Raises ResourceNotFound; RequestConflict past the deadline.
         """
+        self._changes.wait_for_room()
         return self._changes.apply(task_id, transitions.cancel)
 
     def change_priority(self, task_id: str, old: str, new: str) -> Task:
