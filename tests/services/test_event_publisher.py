@@ -157,3 +157,22 @@ def test_a_look_publishes_the_unpublished_events_of_another_process_too(harness:
     harness.broker.capacity = None
     harness.do_work(SECOND, services=other)
     assert of_task(harness.events(), task_id) == LIFE[:3]
+
+
+def test_whoever_clears_a_mark_applies_all_effects_that_any_process_owed(harness: Harness) -> None:
+    """One reports the end of a task while the broker is away, and dies: the mark alone says what it owed.
+
+    Another owes the task something later.
+    """
+    task_id = harness.claimed()
+    waiting = harness.create(dependencies=[task_id])
+    harness.do_work()
+    dies, other = harness.replica(), harness.replica()
+    harness.broker.capacity = 0
+    harness.complete(task_id, services=dies)
+    harness.broker.capacity = None
+    harness.clock.advance(SECOND)
+    other.ledger.repeat_later([other.processes.begin(task_id, harness.clock.now())])
+    other.resolver.handle_all()
+    assert not harness.task(task_id).is_unpublished
+    assert harness.task(waiting).state == "pending"

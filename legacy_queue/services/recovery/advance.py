@@ -10,7 +10,7 @@ from functools import partial
 from legacy_queue.domain import transitions
 from legacy_queue.domain.artifact import artifact_created
 from legacy_queue.domain.due import next_due
-from legacy_queue.domain.events import Event
+from legacy_queue.domain.events import EVER, Event
 from legacy_queue.domain.task import Task
 from legacy_queue.ports import BrokerAway, Clock
 from legacy_queue.services.pages import read_rows
@@ -72,6 +72,8 @@ class Advance:
         if stored is None:
             return Next(exists=False)
         task = stored.task
+        if task.is_unpublished:  # the mark stands for all that any process owes to the task
+            since = EVER
         is_published = True
         published = None
         if task.is_unpublished or must_publish:

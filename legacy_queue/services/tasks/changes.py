@@ -253,15 +253,13 @@ class Changes:
     def publish_again(
         self, stored: StoredTask, since: datetime, owed: Owed, artifacts: Mapping[int, list[Event]]
     ) -> tuple[Task, bool]:
-        """Publish the events since then, all of them if the task is marked. If the broker is away, mark it.
+        """Publish the events since then. If the broker is away, mark the task.
 
         Returns the task, and whether they are published. ``artifacts``: by run, artifact-created. A mark
         stays, so that the task can be found, until the caller owes nothing else to it (``unmark``).
         """
         task = stored.task
-        # marked: another process may have written before, whose events are not among those that are owed
-        events = events_since(task, EVER if task.is_unpublished else since, artifacts)
-        if not self._try_to_publish(events):
+        if not self._try_to_publish(events_since(task, since, artifacts)):
             return self.mark_unpublished(task, owed), False
         return task, True
 
