@@ -189,5 +189,7 @@ class Services:
 
     def clock_control(self) -> ClockControl:
         """Moves the clock of these services."""
-        due_work = DueWork(self.ledger, self.resolver, self.periodic_jobs, self.gate, self.stopping)
+        due_work = DueWork(
+            self.processes, self.ledger, self.resolver, self.periodic_jobs, self.gate, self.stopping
+        )
         return ClockControl(self.clock, due_work, self.poller.poll_now, self.stories.record_clock_move)

@@ -23,10 +23,11 @@ from legacy_queue.services.control.fault import Target
 from legacy_queue.services.control.fault_registry import FaultRegistry
 from legacy_queue.services.control.message_injection import MessageInjection
 from legacy_queue.services.tasks.claims import ClaimProof
+from legacy_queue.stores import ProcessStore
 from tests.domain.tasks import ALICE, BOB, CLAIM_TIMEOUT, DAY, HOUR, MINUTE, MS, NOW, task_body
 from tests.memory_server import FakeClock, memory_storage
 from tests.services.harness import HIGH, PROVISIONER, QUEUE, SECRET, SETTINGS, WORKER_TYPE, Harness
-from tests.services.ports import CallRecorder, FakeBroker, intercept_storage
+from tests.services.ports import CallRecorder, FakeBroker, intercept_storage, with_stores
 from tests.system.processes import wait_until
 
 WEEK = timedelta(days=7)
@@ -47,8 +48,14 @@ class Server:
         self.broker, self.wall = broker or FakeBroker(), wall or FakeClock(NOW)
         self.clock, self.calls = CountingClock(self.wall), CallRecorder()
         self.storage = intercept_storage(memory_storage(self.clock), self.calls)
+        self.restart()
+
+    def restart(self) -> None:
+        """Another process on the same storage from now on. The one before is lost."""
+        processes = ProcessStore(self.storage.account.table("qprocesses"), self.clock)
+        storage = with_stores(self.storage, processes=processes)
         settings = replace(SETTINGS, claim_work_wait=MINUTE)
-        self.services = Services(self.storage, self.broker, self.clock, SystemWaiter(), settings)
+        self.services = Services(storage, self.broker, self.clock, SystemWaiter(), settings)
         self.control = self.services.clock_control()
 
     def create(self, deadline: timedelta = DAY, **changes: Any) -> str:
@@ -85,6 +92,17 @@ def test_tasks_are_looked_at_when_they_are_due_and_in_order(server: Server) -> N
     assert server.runs(held) == [("claim-expired", CLAIM_TIMEOUT), (None, None)]
     assert server.ended_runs() == [(early, 0), (late, 0)]
     assert server.control.state().now == NOW + 2 * HOUR
+
+
+def test_what_a_killed_server_left_is_due_at_once(server: Server) -> None:
+    """A test that has killed its server does not wait until that would look dead to another."""
+    held, late = server.claim(server.create(retries=1)), server.create(deadline=3 * HOUR)
+    server.services.tick()  # its row stays
+    server.restart()
+    server.control.advance(2 * HOUR)
+    assert server.runs(held) == [("claim-expired", CLAIM_TIMEOUT + MINUTE), (None, None)]
+    server.control.advance(WEEK)
+    assert server.runs(late) == [("deadline-exceeded", 3 * HOUR)]
 
 
 def test_claims_end_at_their_times_however_long_a_move_takes() -> None:

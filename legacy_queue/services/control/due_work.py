@@ -12,6 +12,7 @@ from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.ports import AdjustableClock
 from legacy_queue.services.gate import Gate
 from legacy_queue.services.process.ledger import Ledger
+from legacy_queue.services.process.processes import Processes
 from legacy_queue.services.recovery.periodic_jobs import PeriodicJobs
 from legacy_queue.services.recovery.resolver import Resolver
 
@@ -20,8 +21,15 @@ class DueWork:
     """The tasks that are due and the periodic jobs of a process."""
 
     def __init__(
-        self, ledger: Ledger, resolver: Resolver, periodic_jobs: PeriodicJobs, gate: Gate, stopping: Event
+        self,
+        processes: Processes,
+        ledger: Ledger,
+        resolver: Resolver,
+        periodic_jobs: PeriodicJobs,
+        gate: Gate,
+        stopping: Event,
     ) -> None:
+        self._processes = processes
         self._ledger = ledger
         self._resolver = resolver
         self._periodic_jobs = periodic_jobs
@@ -39,6 +47,8 @@ class DueWork:
 
         Raises ServiceUnavailable if storage fails or the process ends: then less time has passed.
         """
+        # whoever was killed is not silent for long yet; no other process lives where a clock can be moved
+        self._processes.take_over_all()
         self._resolver.handle_all()  # effects that calls have deferred
         while not self._stopping.is_set() and (due := self._ledger.next_fires(target)):
             clock.move_to(due)

@@ -203,9 +203,14 @@ class Processes:
         """
         with self._reading:
             if not self._is_within(max_age, self._read):
-                self._read_others()
+                self._read_others(DEAD_AFTER)
 
-    def _read_others(self) -> None:
+    def take_over_all(self) -> None:
+        """Take over for all others at once, where this process is the only one. Raises ServiceUnavailable."""
+        with self._reading:
+            self._read_others(_NO_TIME)
+
+    def _read_others(self, dead_after: timedelta) -> None:
         rows = self._store.others()
         now = self._clock.monotonic()
         if self._read == _LONG_AGO and not rows:
@@ -213,7 +218,7 @@ class Processes:
         self._read = now
         seen = {row.process: self._seen(row, now) for row in rows}
         self.departures += len(self._others.keys() - seen.keys())
-        dead = [each.row for each in seen.values() if each.row.has_ended or now - each.since >= DEAD_AFTER]
+        dead = [each.row for each in seen.values() if each.row.has_ended or now - each.since >= dead_after]
         for row in dead:
             self._take_over(row)
             del seen[row.process]
