@@ -33,12 +33,12 @@ from legacy_queue.stores.process_store import Name
 _NO_DELAY = timedelta(0)
 _MAX_DUES = 100_000  # tasks whose times this process remembers
 _MAX_OUTDATED = 1000  # entries of the heap, beside as many as are in use
-# Open writes, before a call that ends a task waits, and how long. Each write of the row names all of these.
+# So many writes may be open before a call that ends a task waits: each write of the row names all of them.
 _MAX_OPEN = 500
-_WAIT_FOR_ROOM = 20.0  # seconds
-_MAX_READY = (
-    100  # tasks that are due and wait for the resolver: the effects of their ends go before further ones
-)
+# How long it waits, in seconds.
+_WAIT_FOR_ROOM = 20.0
+# So many due tasks are handed to the resolver at once: what their ends cause goes before further ends.
+_MAX_READY = 100
 
 
 @dataclass(eq=False)
