@@ -183,9 +183,8 @@ class Services:
         self.processes.tick()
 
     def _read_others(self) -> None:
-        self.processes.read_others(
-            BEAT
-        )  # while requests wait, the watch for offers reads the same rows more often
+        # while requests wait, the watch for offers reads the same rows more often
+        self.processes.read_others(BEAT)
 
     def clock_control(self) -> ClockControl:
         """Moves the clock of these services."""

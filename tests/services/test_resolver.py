@@ -15,6 +15,7 @@ from legacy_queue.services.events.event_publisher import EventPublisher
 from legacy_queue.services.gate import Gate
 from legacy_queue.services.process.ledger import Ledger, Look, Owed
 from legacy_queue.services.process.processes import Processes
+from legacy_queue.services.recovery import resolver
 from legacy_queue.services.recovery.advance import Advance, Next
 from legacy_queue.services.recovery.resolver import Resolver
 from legacy_queue.services.tasks.groups import Groups
@@ -60,8 +61,8 @@ class Resolving:
             raise answer
         return answer
 
-    def owe(self, group: str = "", since: datetime = NOW) -> None:
-        self.ledger.repeat_later([self.ledger.open(TASK_ID, since, group, is_named=not group)])
+    def owe(self, group: str = "", since: datetime = NOW, task_id: str = TASK_ID) -> None:
+        self.ledger.repeat_later([self.ledger.open(task_id, since, group, is_named=not group)])
 
     def pass_by(self, duration: timedelta) -> list[timedelta]:
         """The times of all looks until then."""
@@ -154,6 +155,25 @@ def test_a_due_task_that_is_missing_has_expired() -> None:
     resolving.ledger.note_due(TASK_ID, NOW, 1)
     resolving.ledger.fire()
     assert resolving.pass_by(HOUR) == [0 * SECOND]
+
+
+def test_the_more_tasks_wait_the_more_looks_follow_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    resolving, stop = Resolving(DONE), Event()
+    pauses = [0]  # after so many looks
+
+    def pause() -> None:
+        pauses.append(len(resolving.looks))
+        if not resolving.ledger.ready:
+            stop.set()
+
+    monkeypatch.setattr(resolver, "let_others_run", pause)
+    for _ in range(100):
+        resolving.owe(task_id=slugid())
+    resolving.resolver.run(stop, Gate())
+    assert pauses[-1] == 100
+    at_once = [later - earlier for earlier, later in itertools.pairwise(pauses)]
+    assert at_once == sorted(at_once, reverse=True)
+    assert (at_once[0], at_once[-1]) == (11, 1)
 
 
 def test_a_resolver_that_is_woken_while_it_waits_ends_once_it_must_stop() -> None:

@@ -67,8 +67,8 @@ class EventBuffer:
     def append(self, events: Sequence[Event]) -> None:
         """Keep the events, in this order. The oldest are dropped."""
         with self._lock:
-            self._begin()
             now = self._now()
+            self._last = self._last or _first(now)
             for event in events:
                 self._last += 1
                 payload = to_json(event.payload)
@@ -84,7 +84,7 @@ class EventBuffer:
     def last(self) -> int:
         """The number of the last event."""
         with self._lock:
-            self._begin()
+            self._last = self._last or _first(self._now())
             return self._last
 
     def of_task(self, task_id: str) -> list[BufferedEvent]:
@@ -119,6 +119,6 @@ class EventBuffer:
         if news:
             news.set()
 
-    def _begin(self) -> None:
-        if not self._last:
-            self._last = epoch_milliseconds(self._now()) * 1000
+
+def _first(now: datetime) -> int:
+    return epoch_milliseconds(now) * 1000

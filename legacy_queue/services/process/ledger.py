@@ -136,6 +136,11 @@ class Ledger:
         with self._lock:
             return self._ready.qsize() + sum(when <= now for when, _ in self._heap)
 
+    @property
+    def ready(self) -> int:
+        """How many tasks were handed to the resolver, which has not begun with them."""
+        return self._ready.qsize()
+
     # What is owed
 
     def wait_for_room(self) -> None:
@@ -174,11 +179,12 @@ class Ledger:
     def close(self, owed: Sequence[Owed]) -> None:
         """All effects are applied, or nothing was written."""
         with self._lock:
+            was_full = len(self._open) >= _MAX_OPEN
             for each in owed:
                 self._open.pop(each.number, None)
                 self._marked.pop(each.number, None)
-            if len(self._open) < _MAX_OPEN:
-                self._has_room.notify(len(owed))
+            if was_full and len(self._open) < _MAX_OPEN:
+                self._has_room.notify_all()
 
     def repeat_later(
         self,

@@ -18,6 +18,10 @@ from legacy_queue.stores.rows import let_others_run
 
 log = structlog.get_logger()
 
+# The more tasks wait, the more looks follow each other before other requests go on, but not for long. Else
+# calls would end tasks faster than their effects are applied, and each write of the row names all of them.
+_FEW = 5  # tasks
+_MAX_LOOKS = 10  # 10 ms or so
 _JOINED_WITHIN = timedelta(seconds=25)  # a createTask that has not written by then joins its group again
 
 
@@ -42,13 +46,17 @@ class Resolver:
 
     def run(self, stop: threading.Event, gate: Gate) -> None:
         """Look at tasks until ``stop`` is set and ``end_waits`` is called. A closed gate holds this up."""
+        looks = 0
         while not stop.is_set():
             with gate.pass_through():
                 # the gate may have been closed while it was set, and all wakes be used up
                 look = None if stop.is_set() else self._ledger.next_look(waits=True)
                 if look:
                     self._handle(look)
-                    let_others_run()
+                    looks += 1
+                    if looks > min(_MAX_LOOKS, self._ledger.ready // _FEW):
+                        let_others_run()
+                        looks = 0
 
     def end_waits(self) -> None:
         """End the waits of all threads."""
