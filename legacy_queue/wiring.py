@@ -254,9 +254,9 @@ def served_file(settings: Settings) -> Iterator[None]:
         left += [SERVER_FILE] if ready.get("file") else []
     if file.is_missing and left:
         raise UnusableStorage(
-            f"{file.path} is missing or empty, and beside it is of an earlier start, or of a backup that was "
-            f"cut off: {', '.join(left)}. Start from a backup with --data-dir, or remove all that to begin "
-            "anew"
+            f"{file.path} is missing or empty, but beside it is what an earlier start, or a backup that was "
+            f"cut off, has left: {', '.join(left)}. Start from a backup with --data-dir, or remove all that "
+            "to begin anew"
         )
     file.prepare()
     try:

@@ -50,8 +50,8 @@ def _report_file(_ctx: click.Context, _param: click.Parameter, value: Path | Non
 def _refuse_torture(_ctx: click.Context, _param: click.Parameter, value: str | None) -> None:
     if value is not None:
         raise click.UsageError(
-            "--torture was removed: start your worker on a queue of `legacy-queue up`, cause faults there, "
-            "and judge what it did with --observe"
+            "--torture and --steps were removed: start your worker on a queue of `legacy-queue up`, cause "
+            "faults there, and judge what it did with --observe"
         )
 
 

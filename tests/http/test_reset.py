@@ -118,7 +118,7 @@ def test_on_azurite_a_reset_removes_everything_under_the_prefix_and_nothing_else
     other = AzureAccount(queue.settings.connection_string or "", f"{prefix}2")
     other.table(f"{prefix}2tasks")
     other.check()
-    other.queue(f"{prefix}2-timers").create({})
+    other.queue(f"{prefix}2-work").create({})
     other.table(f"{prefix}2tasks").insert("a", "b", {"c": "d"})
     other.container.put("name", b"content", "text/plain", None)
     task_id = queue.running()
@@ -131,7 +131,7 @@ def test_on_azurite_a_reset_removes_everything_under_the_prefix_and_nothing_else
     new = queue.server.storage.account
     assert [new.queue(name).count() for name, _ in new.queues(f"{prefix}-")] == [0]
     assert new.container.properties("name") is None
-    assert [name for name, _ in other.queues(f"{prefix}2-")] == [f"{prefix}2-timers"]
+    assert [name for name, _ in other.queues(f"{prefix}2-")] == [f"{prefix}2-work"]
     assert other.table(f"{prefix}2tasks").get("a", "b")
     assert other.container.properties("name")
     queue.running(task_id)

@@ -49,7 +49,7 @@ def test_a_completion_whose_answer_was_lost_has_all_its_effects(harness: Harness
     """A minute later; at once if it was rerun."""
     task_id = harness.claimed()
     waiting = harness.create(dependencies=[task_id])
-    harness.do_work(MINUTE)  # no timer says that effects of these calls are missing
+    harness.do_work(MINUTE)  # so the process owes nothing of these calls
 
     def rerun() -> None:
         harness.services.tasks.rerun(task_id)
