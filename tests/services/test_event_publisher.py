@@ -176,3 +176,19 @@ def test_whoever_clears_a_mark_applies_all_effects_that_any_process_owed(harness
     other.resolver.handle_all()
     assert not harness.task(task_id).is_unpublished
     assert harness.task(waiting).state == "pending"
+
+
+def test_that_a_group_is_resolved_stands_in_the_mark_while_the_broker_is_away(harness: Harness) -> None:
+    """Each task may be alone in its group, and the row of the process has 1 MiB at most."""
+    tasks = [harness.create() for _ in range(3)]
+    for task_id in tasks:
+        harness.services.tasks.cancel(task_id)
+    harness.broker.capacity = 0
+    harness.do_work()
+    assert harness.services.ledger.names()[0] == []
+    harness.broker.capacity = None
+    heir = harness.replica()
+    harness.do_work(DEAD_AFTER, services=heir)
+    resolved = {about for name, about, _ in harness.events() if name == "task-group-resolved"}
+    assert resolved == {*tasks}
+    assert not any(harness.task(task_id).is_unpublished for task_id in tasks)

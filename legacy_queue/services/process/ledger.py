@@ -331,7 +331,8 @@ class Ledger:
         owed.is_marked = True
         self._marked[owed.number] = owed  # before it is not open any more: ``is_applied`` has no lock
         del self._open[owed.number]
-        self._has_room.notify()
+        if len(self._open) == _MAX_OPEN - 1:
+            self._has_room.notify_all()
 
     def _put_behind(self, owed: Owed, delay: timedelta) -> None:
         owed.repeat_at = self._clock.now() + delay

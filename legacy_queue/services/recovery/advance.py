@@ -87,7 +87,8 @@ class Advance:
         is_complete = is_published
         try:
             self._repeat_on_others(task, since, look.task_group_id)
-        except BrokerAway:  # its group is resolved
+        except BrokerAway:  # its group is resolved: the mark says that, since there may be very many
+            task = self._changes.mark_unpublished(task, look.owed[0])
             is_complete = False
         if is_complete and published and published.is_unpublished:
             self._changes.unmark(published)  # unless it has changed since
