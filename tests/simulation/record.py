@@ -136,7 +136,10 @@ class Record:
                 why = f"{worker} claimed run {run_id}, {held.worker} holds run {earlier} until {held.until}"
                 raise Broken("one-holder", task_id, why)
         if since and holder is None:  # else the claim was repeated
-            self._check_taken_until(task_id, run_id, until, since)
+            # it may be repeated even so: then the answer of the first call was lost
+            task = self.stored(task_id)
+            started = task.runs[run_id].started if task else None
+            self._check_taken_until(task_id, run_id, until, min(since, started or since))
         known.holders[run_id] = Held(worker, until)
 
     def _check_taken_until(self, task_id: str, run_id: int, until: datetime, since: datetime) -> None:
