@@ -18,7 +18,6 @@ Place = TypeVar("Place")
 Listed = TypeVar("Listed")
 
 MAX_PAGE_BYTES = 4 * 1024 * 1024  # of JSON, roughly
-MAX_ITEM_BYTES = 1024 * 1024  # a task with all its runs is smaller
 _MAX_ROWS = 100  # in one read
 
 _reading = BoundedSemaphore(8)  # pages at once in this process, each of which may take megabytes

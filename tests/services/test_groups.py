@@ -104,7 +104,7 @@ def test_a_create_that_is_repeated_while_its_group_is_left_is_in_the_group(
     assert active(harness) == 1
 
 
-def test_a_group_is_not_resolved_before_its_founder(harness: Harness) -> None:
+def test_a_group_is_resolved_once_its_last_task_is(harness: Harness) -> None:
     member(harness, GROUP)
     harness.run(member(harness))
     assert resolutions(harness) == 0
@@ -112,7 +112,7 @@ def test_a_group_is_not_resolved_before_its_founder(harness: Harness) -> None:
     assert resolutions(harness) == 1
 
 
-def test_a_founder_with_another_scheduler_id_is_refused(harness: Harness) -> None:
+def test_a_task_with_another_scheduler_id_than_its_group_is_refused(harness: Harness) -> None:
     member(harness, schedulerId="the member's")
     with pytest.raises(RequestConflict, match='has the schedulerId "the member\'s"'):
         member(harness, GROUP, schedulerId="another")
@@ -171,11 +171,11 @@ def test_all_unresolved_tasks_of_a_sealed_group_are_canceled(harness: Harness) -
     running = harness.claimed(taskGroupId=GROUP, schedulerId="scheduler")
     done = member(harness)
     harness.run(done)
-    pending, founder = member(harness), member(harness, GROUP)
+    pending, first = member(harness), member(harness, GROUP)
     unscheduled = member(harness, dependencies=[pending])
     other = harness.create()
     harness.services.groups.seal(GROUP)
-    unresolved = {running, pending, founder, unscheduled}
+    unresolved = {running, pending, first, unscheduled}
     assert {*harness.services.group_changes.cancel(GROUP)} == unresolved
     assert {harness.states(task_id)[-1] for task_id in unresolved} == {"exception canceled"}
     assert (harness.states(done), harness.states(other)) == (["completed completed"], ["pending"])

@@ -17,7 +17,7 @@ from legacy_queue.domain.priority import PRIORITIES
 from legacy_queue.ports.queue import MAX_COUNT
 from legacy_queue.services.composition import Services
 from legacy_queue.services.inspection.peeking import Peeking
-from legacy_queue.services.pages import MAX_ITEM_BYTES, MAX_PAGE_BYTES, read_page, read_rows
+from legacy_queue.services.pages import MAX_PAGE_BYTES, read_page, read_rows
 from legacy_queue.services.tasks import listing
 from legacy_queue.services.tasks.listing import Wanted
 from legacy_queue.services.tasks.task_queues import MAX_AGE
@@ -190,8 +190,8 @@ def filled(
 @pytest.mark.parametrize("concurrency", [1, 4])
 def test_a_page_exceeds_its_size_by_one_item_at_most(concurrency: int) -> None:
     small: list[int | None] = [KIB] * (4 * KIB - 1)
-    sizes, after, _ = filled([*small, MAX_ITEM_BYTES, 1], 10_000, concurrency)
-    assert sum(sizes) <= MAX_PAGE_BYTES + MAX_ITEM_BYTES
+    sizes, after, _ = filled([*small, 1024 * KIB, 1], 10_000, concurrency)
+    assert sum(sizes) <= MAX_PAGE_BYTES + 1024 * KIB
     assert after == 4 * KIB
 
 
