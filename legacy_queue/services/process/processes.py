@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from operator import itemgetter
 from threading import Lock
 from typing import TypeVar
 
@@ -40,6 +41,9 @@ from legacy_queue.stores.process_store import Name, ProcessRow, ProcessStore
 
 _PAGE = 1000  # rows
 _MAX_CALLS = 100  # that wait for one write of the row
+# So many of the last writes of the dead are taken over: their names must fit into a row. There are more only if
+# an early write has failed for minutes. The writes after it have their effects, or the sweeper finds the tasks.
+_MAX_TAKEN = 5000
 _LONG_AGO = timedelta(days=-1)
 _NO_TIME = timedelta(0)
 
@@ -280,14 +284,15 @@ class Processes:
         with self._lock:
             inherited = {process: settled for process, (settled, _) in self._inherited.items()}
 
-        def is_unsettled(written: str) -> bool:
+        def unsettled(written: str) -> int:
+            """The number of the write if it is not settled, else 0."""
             process, _, number = written.partition("/")
-            return process in inherited and int(number) > inherited[process]
+            return int(number) if process in inherited and int(number) > inherited[process] else 0
 
-        names = [
-            Name(member.task_id, member.since, member.task_group_id)
+        found = [
+            (number, Name(member.task_id, member.since, member.task_group_id))
             for member in (_all(self._groups.all_active) if inherited else ())
-            if is_unsettled(member.written)
+            if (number := unsettled(member.written))
         ]
         for task in _all(self._tasks.unsettled):
             process, _, _ = task.written.partition("/")
@@ -296,11 +301,12 @@ class Processes:
             self._ledger.note_due(task.task_id, task.due, self.number(task.written))
             if task.is_unpublished and process != self.name:
                 self._ledger.inherit([Name(task.task_id, EVER)], is_marked=True)
-            elif is_unsettled(task.written):
-                names.append(Name(task.task_id, EVER))
+            elif number := unsettled(task.written):
+                found.append((number, Name(task.task_id, EVER)))
         # before they are repeated: a member that is removed is not found again
-        if names:
-            self._writes.add(names)
+        if found:
+            found.sort(key=itemgetter(0))
+            self._writes.add([name for _, name in found[-_MAX_TAKEN:]])
         with self._lock:
             last = self._ledger.number
             self._inherited |= {process: (settled, last) for process, settled in inherited.items()}
