@@ -41,8 +41,9 @@ from legacy_queue.stores.process_store import Name, ProcessRow, ProcessStore
 
 _PAGE = 1000  # rows
 _MAX_CALLS = 100  # that wait for one write of the row
-# So many of the last writes of the dead are taken over: their names must fit into a row. There are more only if
-# an early write has failed for minutes. The writes after it have their effects, or the sweeper finds the tasks.
+# So many of the last writes of the dead are taken over: their names must fit into a row. There are more only
+# if an early write has failed for minutes. The writes after it have their effects, or the sweeper finds what
+# they lack.
 _MAX_TAKEN = 5000
 _LONG_AGO = timedelta(days=-1)
 _NO_TIME = timedelta(0)
