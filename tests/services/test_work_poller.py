@@ -271,6 +271,45 @@ def test_few_worker_types_are_polled_at_a_time_and_one_with_new_work_at_once() -
     assert Counter(polled) == {f"w{number}": len(PRIORITIES) for number in range(8)} | {"waiting": 8}
 
 
+def test_a_poll_whose_turn_comes_when_its_request_is_over_is_left_to_the_next() -> None:
+    polled: list[str] = []
+    held_up: list[Flag] = []
+    go_on = threading.Event()
+    clock = FakeClock(NOW)
+
+    class Queues:
+        def receive(self, queue: WorkQueue, *_: Any) -> Sequence[QueuedMessage]:
+            polled.append(queue.worker_type)
+            assert go_on.wait(30)
+            return []
+
+    class Waiter(SystemWaiter):
+        def wait(self, flag: Flag, seconds: float) -> bool:
+            held_up.append(flag)
+            return flag.wait(1000 * seconds)
+
+    def ask(worker_type: str, timeout: timedelta) -> None:
+        request = WaitingRequest(1, lambda: False, 0 * SECOND, polls_once=worker_type == "once")
+        poller.wait((PROVISIONER, worker_type), request, timeout)
+
+    queues: Any = Queues()
+    poller = WorkPoller(queues, clock, Waiter(), Gate(), 1)
+    with ThreadPoolExecutor(3) as threads:
+        threads.submit(ask, "once", HOUR)
+        assert wait_until(lambda: bool(polled))
+        threads.submit(ask, "short", SECOND)
+        assert wait_until(lambda: len(held_up) == 1)
+        threads.submit(ask, "next", HOUR)
+        assert wait_until(lambda: len(held_up) == 2)
+        clock.advance(2 * SECOND)
+        go_on.set()
+        try:
+            assert wait_until(lambda: polled[-1] == "next")
+        finally:
+            poller.end()
+    assert "short" not in polled
+
+
 def test_an_empty_queue_is_polled_seldom_while_other_processes_tell_of_their_offers() -> None:
     scene = Scene(tells=True)
     offers = scene.offers

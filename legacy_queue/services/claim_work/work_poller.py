@@ -243,6 +243,7 @@ class WorkPoller:
         """The request no longer waits. If it was the leader, another one is. Safe to repeat."""
         pool.waiting.pop(request, None)
         self._held_up.pop(request, None)
+        self._flag_held_up()
         if pool.leader is request:
             pool.leader = None
         if not pool.leader and (next_one := next((each for each in pool.waiting if each.count), None)):
@@ -252,6 +253,11 @@ class WorkPoller:
             self._idle[pool.id] = pool
             if len(self._idle) > _MAX_IDLE:
                 del self._idle[next(iter(self._idle))]
+
+    def _flag_held_up(self) -> None:
+        """Let the next leader poll if it may. It stays the next one until it polls or leaves."""
+        if self._held_up and self._polls < self._max_polls:
+            next(iter(self._held_up)).flag.set()
 
     def _answer(
         self, pool: _Pool, requests: Iterable[WaitingRequest], failure: ServiceUnavailable | None = None
@@ -302,7 +308,9 @@ class WorkPoller:
             if pause <= _NO_DELAY and self._polls >= self._max_polls and not pool.has_offer:
                 self._held_up[request] = None
                 return _CHECK_INTERVAL
+            self._held_up.pop(request, None)
             self._polls += pause <= _NO_DELAY
+            self._flag_held_up()
             return min(_CHECK_INTERVAL, pause)
 
     def _until_due(self, pool: _Pool) -> timedelta:
@@ -335,9 +343,7 @@ class WorkPoller:
         finally:
             with self._lock:
                 self._polls -= 1
-                if held_up := next(iter(self._held_up), None):
-                    del self._held_up[held_up]
-                    held_up.flag.set()
+                self._flag_held_up()
         if failure:
             with self._lock:
                 pool.empty.clear()
