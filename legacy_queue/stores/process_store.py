@@ -107,6 +107,6 @@ def _stored(row: Row) -> ProcessRow:
         for task_id, since, group in of_kind(list, content["names"])
     ]
     settled = of_kind(int, content["settled"])
-    inherited = of_kind(dict, content["inherited"])
-    offers = {WorkQueue(*queue): number for *queue, number in of_kind(list, content["offers"])}
+    inherited = {process: of_kind(int, upto) for process, upto in of_kind(dict, content["inherited"]).items()}
+    offers = {WorkQueue(*queue): of_kind(int, number) for *queue, number in of_kind(list, content["offers"])}
     return ProcessRow(row.partition, names, settled, inherited, offers, has_ended, row.etag)

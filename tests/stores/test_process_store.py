@@ -67,6 +67,8 @@ def test_the_forks_of_a_process_have_names_of_their_own_the_earliest_first(table
         ("owed0", b"{"),
         ("owed0", b'{"names": [["no task", "2030-01-02T03:04:05.678Z", ""]]}'),
         ("owed0", b'{"names": [], "settled": "1"}'),
+        ("owed0", b'{"names": [], "settled": 1, "inherited": {"p1": "1"}, "offers": []}'),
+        ("owed0", b'{"names": [], "settled": 1, "inherited": {}, "offers": [["a", "b", "low", "1"]]}'),
         ("hasEnded", 7),
     ],
 )
