@@ -13,7 +13,7 @@ from typing import Any
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.domain.times import epoch_milliseconds, format_time, parse_time
-from legacy_queue.ports import Clock
+from legacy_queue.ports import Clock, Corrupt
 from legacy_queue.ports.table import Row, Table
 from legacy_queue.stores.rows import first_of, json_in, json_values, of_kind, properties, read, slugid_in
 
@@ -90,13 +90,23 @@ class ProcessStore:
         return read(row, _stored) if row else None
 
     def others(self) -> Sequence[ProcessRow]:
-        """The rows of the other processes."""
-        rows = first_of(self._table, [], sys.maxsize, _stored)
+        """The rows of the other processes.
+
+        A row that cannot be read says nothing but that there was a process, so that others take over for it.
+        """
+        rows = first_of(self._table, [], sys.maxsize, _readable)
         return [row for row in rows if row.process != self.process]
 
     def remove(self, row: ProcessRow) -> None:
         """Remove the row of another process. Raises Changed if that has written it since."""
         self._table.delete(row.process, _KEY, row.etag)
+
+
+def _readable(row: Row) -> ProcessRow:
+    try:
+        return read(row, _stored)
+    except Corrupt:  # it is logged
+        return ProcessRow(row.partition, etag=row.etag)
 
 
 def _stored(row: Row) -> ProcessRow:

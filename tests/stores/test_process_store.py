@@ -72,7 +72,7 @@ def test_the_forks_of_a_process_have_names_of_their_own_the_earliest_first(table
         ("hasEnded", 7),
     ],
 )
-def test_an_unreadable_row_is_left_out_and_an_error_where_it_is_asked_for(
+def test_an_unreadable_row_says_that_there_is_a_process_and_is_an_error_where_it_is_asked_for(
     storage: Storage, other: Storage, table: Table, name: str, value: Any
 ) -> None:
     storage.processes.write(ProcessRow(storage.processes.process))
@@ -81,6 +81,6 @@ def test_an_unreadable_row_is_left_out_and_an_error_where_it_is_asked_for(
     if value is None:
         del values[name]
     table.put(row.partition, row.key, values)
-    assert [*other.processes.others()] == []
+    assert [*other.processes.others()] == [ProcessRow(row.partition)]
     with pytest.raises(Corrupt):
         other.processes.load(row.partition)
