@@ -170,6 +170,12 @@ def test_a_process_that_hands_over_is_taken_over_at_the_next_look(world: World) 
     assert "p1" not in world.rows()
 
 
+def test_a_process_that_has_served_nobody_says_nothing_at_its_end(world: World) -> None:
+    """The parent of server processes would open the file that they have closed."""
+    world.process().processes.hand_over()
+    assert world.rows() == {}
+
+
 def test_a_process_that_stood_still_writes_its_row_again(world: World) -> None:
     still, heir = world.process(), world.process()
     still.begin(A)

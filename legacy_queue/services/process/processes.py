@@ -234,6 +234,8 @@ class Processes:
 
     def hand_over(self) -> None:
         """Let another process go on at once, before this one ends. Raises ServiceUnavailable."""
+        if self._written == _LONG_AGO:
+            return  # it has served nobody, as the parent of processes that were forked
         with self._lock:
             row = self._row()
         self._store.write(replace(row, has_ended=True))
