@@ -18,6 +18,7 @@ from legacy_queue.stores.rows import (
     read,
     slugid_in,
 )
+from legacy_queue.stores.task_row import written_in
 
 _MAX_CACHED = 2000  # groups
 _GROUP = "group"
@@ -247,5 +248,4 @@ def _member(row: Row) -> str:
 def _active_task(row: Row) -> ActiveTask:
     task_id, _, activation = row.key.removeprefix(_ACTIVE).rpartition("-")
     (since,) = properties(row, since=datetime)
-    written = of_kind(str, row.values.get("written", ""))
-    return ActiveTask(slugid_in(row.partition), slugid_in(task_id), int(activation), since, written)
+    return ActiveTask(slugid_in(row.partition), slugid_in(task_id), int(activation), since, written_in(row))

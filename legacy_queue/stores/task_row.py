@@ -1,6 +1,7 @@
 """The row of a task: what is stored of it, and how it is read back."""
 
 import json
+import re
 from collections.abc import Mapping
 from datetime import datetime
 from typing import NamedTuple
@@ -14,6 +15,7 @@ from legacy_queue.domain.times import format_time, parse_time
 from legacy_queue.ports.table import Row, Value
 from legacy_queue.stores.rows import json_in, json_values, of_kind, properties
 
+_WRITTEN = re.compile(r"[^/]+/[0-9]{1,18}")  # process/number
 UNRESOLVED_STATES = ("unscheduled", "pending", "running")
 # Stored in place of the state of a resolved task whose events are unpublished: so a reading of the unresolved
 # tasks finds it, too. Its runs have the true state.
@@ -112,5 +114,11 @@ def version_in(row: Row) -> TaskVersion:
 
 
 def written_in(row: Row) -> str:
-    """Who wrote this version, "" for 0.1.0: see ``Processes.version``."""
-    return of_kind(str, row.values.get("written", ""))
+    """Which write made this version, "" for one of 0.1.0: see ``Processes.version``.
+
+    Raises ValueError for any other text: a single such row must not stop whoever takes over.
+    """
+    written = of_kind(str, row.values.get("written", ""))
+    if written and not _WRITTEN.fullmatch(written):
+        raise ValueError("no write of a process")
+    return written

@@ -24,6 +24,7 @@ NO_JSON: Sequence[Any] = ["text", b"\xff", b"[" * 60_000, b"7"]
 SPOILED: Mapping[str, Sequence[Any]] = {  # values of a property of a task; None: it is missing
     "retriesLeft": ["text", True, None],
     "heldReceipt": [7, None],
+    "written": ["p1", "p1/", "p1/x", "/1", 7],
     "runs": [*NO_JSON, b"{}", b'[{"runId": 0}]', RUN_1, None],
     "waitsFor": [*NO_JSON, b"{}", None],
     "definition0": [*NO_JSON, b"{}", WITHOUT_POOL, None],

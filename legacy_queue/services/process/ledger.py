@@ -101,7 +101,10 @@ class Look:
 
 
 class Ledger:
-    """After ``open`` the caller calls ``close`` or ``repeat_later`` once; after ``next_look``, as well."""
+    """The writes of this process that lack effects, and when tasks are due.
+
+    After ``open`` the caller calls ``close`` or ``repeat_later`` once; after ``next_look``, as well.
+    """
 
     def __init__(self, clock: Clock, max_dues: int = _MAX_DUES) -> None:
         self._clock = clock
