@@ -38,7 +38,7 @@ from legacy_queue.http.endpoints.inspect import SCOPE
 from legacy_queue.http.fault_injection import FaultInjection
 from legacy_queue.http.metrics import Metrics
 from legacy_queue.http.page.sign_in import SignIn
-from legacy_queue.http.request_log import WsgiApp
+from legacy_queue.http.request_log import WsgiApp, record_of
 from legacy_queue.local_processes.azurite import CONNECTION_STRING
 from legacy_queue.ports import Broker, Clock, Observe, Progress, Waiter, ignore
 from legacy_queue.ports.account import SigningEndpoint, StorageAccount, UnusableStorage
@@ -199,8 +199,8 @@ def _build(
         ),
     )
     account = storage.account
-    queues = azure_queue_api(storage, clock, injection, services.calls.record_poll)
-    blobs = azure_blob_api(account, clock, waiter, upload_slots, injection)
+    queues = azure_queue_api(storage, clock, injection, record_of, services.calls.record_poll)
+    blobs = azure_blob_api(account, clock, waiter, upload_slots, injection, record_of)
     # a public URL of an Azure account leads elsewhere, and its key may be public
     for api, public in ((queues, settings.public_queue_url), (blobs, settings.public_blob_url)):
         if isinstance(account, EmbeddedAccount) or (settings.control and not public):

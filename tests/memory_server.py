@@ -3,7 +3,7 @@
 import base64
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -22,6 +22,7 @@ from legacy_queue.adapters.embedded.database import Database
 from legacy_queue.adapters.embedded.embedded_queue import EmbeddedQueue
 from legacy_queue.adapters.embedded.embedded_table import EmbeddedTable
 from legacy_queue.domain.events import EVER
+from legacy_queue.domain.ids import RunKey
 from legacy_queue.domain.messages import MessageLease
 from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.domain.times import to_milliseconds
@@ -102,18 +103,21 @@ class Quiet(WSGIRequestHandler):
         """Say nothing: the request line holds a SAS."""
 
 
-class Unobserved:
-    """An observer that ignores everything and causes no fault."""
-
-    def record_endpoint(self, environ: dict[str, Any], endpoint: str) -> None: ...
-
+class NoFaults:
     def cause_fault(self, *_request: Any, has_message: bool = False) -> None: ...
 
-    def record_queue(self, environ: dict[str, Any], queue: WorkQueue | None) -> None: ...
 
-    def record_messages(self, *_request: Any) -> None: ...
+class Unrecorded:
+    """A record that nobody reads."""
 
-    def record_refusal(self, environ: dict[str, Any], reason: str) -> None: ...
+    endpoint: str | None = None
+    queue: WorkQueue | None = None
+    runs: Sequence[RunKey] = ()
+    url_expires: str | None = None
+    messages: Sequence[QueuedMessage] | None = None
+    reason: str | None = None
+
+    def __init__(self, environ: dict[str, Any]) -> None: ...
 
 
 @contextmanager
@@ -125,8 +129,10 @@ def memory_server(
     server = make_server("127.0.0.1", 0, app, threaded=True, request_handler=Quiet)
     storage = memory_storage(clock, f"http://127.0.0.1:{server.server_port}/azure", queue_prefix, key)
     for api in (
-        azure_queue_api(storage, clock, Unobserved(), lambda *_: None),
-        azure_blob_api(storage.account, clock, SystemWaiter(), slots or UploadSlots(), Unobserved()),
+        azure_queue_api(storage, clock, NoFaults(), Unrecorded, lambda *_: None),
+        azure_blob_api(
+            storage.account, clock, SystemWaiter(), slots or UploadSlots(), NoFaults(), Unrecorded
+        ),
     ):
         app.register_blueprint(api, url_prefix="/azure")
     thread = threading.Thread(target=server.serve_forever, args=[0.01])

@@ -23,7 +23,8 @@ from legacy_queue.domain.artifact import NEVER_INLINE, UPLOAD, run_of_blob
 from legacy_queue.domain.errors import MalformedPayload
 from legacy_queue.gateway.azure_protocol import (
     AzureError,
-    Observer,
+    Faults,
+    RecordOf,
     answer,
     authenticated,
     blueprint_of,
@@ -76,12 +77,17 @@ _END_OF_LIST = re.compile(rb"</BlockList\s*+>\s*+")
 
 
 def azure_blob_api(
-    account: StorageAccount, clock: Clock, waiter: Waiter, slots: UploadSlots, observer: Observer
+    account: StorageAccount,
+    clock: Clock,
+    waiter: Waiter,
+    slots: UploadSlots,
+    faults: Faults,
+    record_of: RecordOf,
 ) -> Blueprint:
     """PUT, GET and HEAD of ``/<account>/<container>/<blob>``, and PUT of its blocks, list and properties.
 
     Mount it beside ``azure_queue_api``. A blob may be as large as in Azure and is stored as its body arrives.
-    Each write holds a slot of its run meanwhile. ``observer`` may cause faults of writes.
+    Each write holds a slot of its run meanwhile. ``faults`` happen to writes.
     """
     container = account.container
     endpoint = account.public_blobs
@@ -91,7 +97,8 @@ def azure_blob_api(
         request.max_content_length = _MAX_BODY + 1
         name = unquote(path)
         permission = "r" if request.method in ("GET", "HEAD") else "w"
-        observer.record_endpoint(request.environ, UPLOAD if request.method == "PUT" else "download")
+        record = record_of(request.environ)
+        record.endpoint = UPLOAD if request.method == "PUT" else "download"
         resource = f"/blob/{endpoint.account}/{container.name}/{name}"
         parameters = authenticated(resource, permission, endpoint.key, clock.wall_time())
         check_timeout(parameters)
@@ -104,14 +111,15 @@ def azure_blob_api(
                 return _describe(container, name, is_metadata=comp == "metadata")
             case "PUT", None | "block" | "blocklist":
                 run = run_of_blob(name)
-                observer.cause_fault(request.environ, UPLOAD, [run] if run else [])
+                record.runs = [run] if run else ()
+                faults.cause_fault(request.environ, UPLOAD, run[0] if run else "")
                 with slots.acquire(run, _in_memory(parameters)):
                     return _write(container, blobs, waiter, name, parameters)
         denied = request.method in ("GET", "HEAD", "PUT", "DELETE")
         raise AzureError("AuthorizationPermissionMismatch" if denied else "UnsupportedHttpVerb")
 
     return blueprint_of(
-        "azure_blob_api", f"/{endpoint.account}/{container.name}/<path:path>", serve, observer
+        "azure_blob_api", f"/{endpoint.account}/{container.name}/<path:path>", serve, record_of
     )
 
 

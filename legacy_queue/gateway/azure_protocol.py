@@ -108,7 +108,7 @@ class AzureError(Exception):
     """An error of Azure; ``detail`` is a sentence about the accepted values, which the answer has as Reason.
 
     ``parameter`` is the query parameter that is wrong, ``elements`` are further ones of the answer.
-    A failed authentication has no detail; the observer gets the ``reason``.
+    A failed authentication has no detail; only the record has the ``reason``.
     """
 
     def __init__(
@@ -136,37 +136,34 @@ class AzureError(Exception):
         super().__init__(self.reason)
 
 
-class Observer(Protocol):
-    """Observes the requests of the gateway, and may cause faults; ``environ`` is that of WSGI."""
+class RecordedRequest(Protocol):
+    """What the log and the journal say of a request: the gateway fills in what it knows."""
 
-    def record_endpoint(self, environ: dict[str, Any], endpoint: str) -> None:
-        """The request is for this endpoint."""
+    endpoint: str | None
+    queue: WorkQueue | None
+    runs: Sequence[RunKey]
+    url_expires: str | None
+    messages: Sequence[QueuedMessage] | None  # that the request has received
+    reason: str | None  # why it got an error
 
-    def record_queue(self, environ: dict[str, Any], queue: WorkQueue | None) -> None:
-        """The request is about this queue."""
+
+RecordOf = Callable[[dict[str, Any]], RecordedRequest]  # of a WSGI environment
+
+
+class Faults(Protocol):
+    """Causes faults in requests."""
 
     def cause_fault(
-        self,
-        environ: dict[str, Any],
-        endpoint: str,
-        runs: Sequence[RunKey] = (),
-        *,
-        has_message: bool = False,
+        self, environ: dict[str, Any], endpoint: str, task_id: str = "", *, has_message: bool = False
     ) -> Fault | None:
-        """The fault of the request, which is about these runs, if any; raises InjectedError."""
-
-    def record_messages(self, environ: dict[str, Any], messages: Sequence[QueuedMessage]) -> None:
-        """The request has received these messages."""
-
-    def record_refusal(self, environ: dict[str, Any], reason: str) -> None:
-        """The request gets an error, for this reason."""
+        """The fault of a request about this task, if any; raises InjectedError."""
 
 
-def blueprint_of(name: str, rule: str, serve: Callable[[str], Response], observer: Observer) -> Blueprint:
+def blueprint_of(name: str, rule: str, serve: Callable[[str], Response], record_of: RecordOf) -> Blueprint:
     """A blueprint for the rule and any method; it answers an AzureError as Azure does."""
 
     def refused(error: AzureError) -> Response:
-        observer.record_refusal(request.environ, error.reason)
+        record_of(request.environ).reason = error.reason
         return _error(error.status, error.code, error.message, error.elements, error.headers)
 
     def add_route(state: BlueprintSetupState) -> None:

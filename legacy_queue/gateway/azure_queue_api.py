@@ -19,7 +19,8 @@ from legacy_queue.domain.poll_caller import poll_caller
 from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.gateway.azure_protocol import (
     AzureError,
-    Observer,
+    Faults,
+    RecordOf,
     answer,
     authenticated,
     blueprint_of,
@@ -43,33 +44,34 @@ _MAX_VISIBILITY = 7 * 24 * 60 * 60  # seconds
 def azure_queue_api(
     storage: Storage,
     clock: Clock,
-    observer: Observer,
+    faults: Faults,
+    record_of: RecordOf,
     record_poll: Callable[[WorkQueue, str], None],
 ) -> Blueprint:
     """``GET /<account>/<queue>/messages`` and ``DELETE /<account>/<queue>/messages/<messageId>``.
 
     Mount it where the signed URLs point. A SAS is checked for the scheme of the request: behind a proxy that
-    ends TLS, the application must know the original scheme. ``observer`` may cause faults; ``record_poll``
-    gets the queue of a poll and who asked for its URL.
+    ends TLS, the application must know the original scheme. ``record_poll`` gets the queue of a poll and who
+    asked for its URL.
     """
     account = storage.account
     name = account.public_queues.account
     key = account.public_queues.key
-    faulty = FaultyMessages(observer, clock)
+    faulty = FaultyMessages(faults, record_of, clock)
 
     def serve(path: str) -> Response:
         segments = [unquote(segment) for segment in path.split("/")]
         queue_name = "".join(segments[1:2])
         resource = segments[2:]
-        observer.record_endpoint(
-            request.environ, _ENDPOINTS.get((request.method, len(resource)), "azure.other")
-        )
+        record = record_of(request.environ)
+        record.endpoint = _ENDPOINTS.get((request.method, len(resource)), "azure.other")
         if segments[0] != name or not queue_name:
             raise AzureError("AuthenticationFailed", reason="the URL is of another account")
         parameters = authenticated(f"/queue/{name}/{queue_name}", "p", key, clock.wall_time())
         caller = _caller(parameters.pop("si", ""))
         polled = storage.work_queues.named(queue_name)
-        observer.record_queue(request.environ, polled)
+        record.queue = polled
+        record.url_expires = request.args.get("se")
         match request.method, resource:
             case "GET", ["messages"] if parameters.get("peekonly") != "true":
                 if polled and caller:
@@ -82,7 +84,7 @@ def azure_queue_api(
         denied = request.method in _DENIED[len(resource)]
         raise AzureError("AuthorizationPermissionMismatch" if denied else "UnsupportedHttpVerb")
 
-    return blueprint_of("azure_queue_api", "/<path:path>", serve, observer)
+    return blueprint_of("azure_queue_api", "/<path:path>", serve, record_of)
 
 
 def _caller(policy: str) -> str:

@@ -8,7 +8,7 @@ from flask import request
 
 from legacy_queue.domain.ids import RunKey
 from legacy_queue.domain.messages import DELETE, RECEIVE
-from legacy_queue.gateway.azure_protocol import Observer
+from legacy_queue.gateway.azure_protocol import Faults, RecordOf
 from legacy_queue.ports import Clock
 from legacy_queue.ports.queue import LeaseLost, Queue, QueuedMessage
 from legacy_queue.services.control.fault import Effect
@@ -22,39 +22,44 @@ _MIN_TIME_TO_LIVE = timedelta(seconds=1)
 
 
 class FaultyMessages:
-    """Applies the observer's faults to messages, except to the copy of a doubled message.
+    """Applies faults to messages, except to the copy of a doubled message.
 
     For a fault of a delete, it knows the run of a message that this process has received.
     """
 
-    def __init__(self, observer: Observer, clock: Clock) -> None:
-        self._observer = observer
+    def __init__(self, faults: Faults, record_of: RecordOf, clock: Clock) -> None:
+        self._faults = faults
+        self._record_of = record_of
         self._clock = clock
         self._runs: SharedLruCache[str, RunKey] = SharedLruCache(_MAX_CACHED)
         self._copies: SharedLruCache[str, bool] = SharedLruCache(_MAX_CACHED)
 
     def receive(self, source: Queue, count: int, hidden_for: timedelta) -> Sequence[QueuedMessage]:
         """As ``Queue.receive``, without messages that a fault loses."""
-        self._observer.cause_fault(request.environ, RECEIVE)
+        self._faults.cause_fault(request.environ, RECEIVE)
         received = source.receive(count, hidden_for)
         delivered = [
             message for message in received if self._apply_fault(source, message, hidden_for) != "lose"
         ]
-        self._observer.record_messages(request.environ, delivered)
+        self._record_of(request.environ).messages = delivered
         return delivered
 
     def delete(self, message_id: str) -> None:
         """Call this before a delete; raises InjectedError."""
         run = self._runs.get(message_id)
-        self._observer.cause_fault(request.environ, DELETE, [run] if run else [])
+        self._record_of(request.environ).runs = [run] if run else ()
+        self._faults.cause_fault(request.environ, DELETE, run[0] if run else "")
 
     def _apply_fault(self, source: Queue, message: QueuedMessage, hidden_for: timedelta) -> Effect | None:
         """Apply a fault to the message; its effect, if any."""
         run = run_of(message)
         if run:
             self._runs.put(message.lease.message_id, run)
+            record = self._record_of(request.environ)
+            record.runs = (*record.runs, run)
         endpoint = _NO_ENDPOINT if self._copies.get(message.lease.message_id) else RECEIVE
-        fault = self._observer.cause_fault(request.environ, endpoint, [run] if run else [], has_message=True)
+        task_id = run[0] if run else ""
+        fault = self._faults.cause_fault(request.environ, endpoint, task_id, has_message=True)
         effect = fault.effect if fault else None
         with suppress(LeaseLost):  # the message has expired meanwhile
             match effect:

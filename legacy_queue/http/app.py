@@ -141,7 +141,7 @@ def create_app(
 
         @app.before_request
         def note_begin() -> None:
-            record_of(request.environ).facts["begun"] = format_time(services.clock.now())
+            record_of(request.environ).begun = format_time(services.clock.now())
 
     guard = BrowserGuard(hosts, origins)
     app.before_request(guard.check)

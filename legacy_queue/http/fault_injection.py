@@ -1,24 +1,16 @@
 """Injects faults into requests: around the handlers of endpoints, and at signed URLs."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from http import HTTPStatus
 from threading import Event as Flag
 from typing import Any
-from urllib.parse import parse_qs
-
-from flask import Response
 
 from legacy_queue.domain.errors import InjectedError, ResourceNotFound
-from legacy_queue.domain.ids import RunKey
-from legacy_queue.domain.messages import read_message
-from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.http.endpoint import Call, Endpoint, Reply
-from legacy_queue.http.request_journal import digest
-from legacy_queue.http.request_log import Environ, RequestRecord, record_of
+from legacy_queue.http.request_log import Environ, record_of
 from legacy_queue.http.schemas import SCHEMAS
-from legacy_queue.ports.queue import QueuedMessage
 from legacy_queue.services.control.fault import Fault, Target
 from legacy_queue.services.control.fault_registry import FaultRegistry
 
@@ -47,58 +39,30 @@ class FaultInjection:
     def handle(self, call: Call[Any]) -> Reply:
         """The answer of the call's handler, or that of a fault.
 
-        A call with invalid credentials has no faults. What was claimed is recorded.
+        A call with invalid credentials has no faults.
         """
         if call.failure:
             return call.endpoint.handler(call)
         task_id = call.params.get("taskId", "")
-        fault = self._next(call.environ, call.endpoint.name, task_id, lambda: _worker(call))
+        fault = self.cause_fault(call.environ, call.endpoint.name, task_id, lambda: _worker(call))
         if fault and fault.effect == "sas":
             call = call.with_url_life(fault.url_life)
-        answer = call.endpoint.handler(call)
-        if not isinstance(answer, Response):
-            _record_answer(record_of(call.environ), call.endpoint.name, answer)
-        return answer
-
-    def record_endpoint(self, environ: Environ, endpoint: str) -> None:
-        """Record which endpoint a signed URL is of."""
-        record_of(environ).endpoint = endpoint
-
-    def record_queue(self, environ: Environ, queue: WorkQueue | None) -> None:
-        """Record which queue a signed URL is of, and when it expires."""
-        record = record_of(environ)
-        record.queue = queue
-        record.facts["expires"] = parse_qs(environ["QUERY_STRING"]).get("se", [None])[0]
-
-    def record_messages(self, environ: Environ, messages: Sequence[QueuedMessage]) -> None:
-        """Record the messages that a signed URL has received."""
-        record_of(environ).facts["messages"] = [*map(_received, messages)]
-
-    def record_refusal(self, environ: Environ, reason: str) -> None:
-        """Record why a request of a signed URL was refused."""
-        record_of(environ).reason = reason
+        return call.endpoint.handler(call)
 
     def cause_fault(
-        self, environ: Environ, endpoint: str, runs: Sequence[RunKey] = (), *, has_message: bool = False
-    ) -> Fault | None:
-        """Apply the delay or the error of a fault to a request of a signed URL; the fault, if any.
-
-        ``runs`` are the runs that the request is about, as far as they are known; they are recorded. Raises
-        InjectedError for a fault that happens before the request is carried out.
-        """
-        record = record_of(environ)
-        record.runs = (*record.runs, *runs)
-        return self._next(environ, endpoint, runs[0][0] if runs else "", has_message=has_message)
-
-    def _next(
         self,
         environ: Environ,
         endpoint: str,
-        task_id: str,
+        task_id: str = "",
         worker: Callable[[], str] = str,
         *,
         has_message: bool = False,
     ) -> Fault | None:
+        """Apply the delay or the error of a fault to a request about the task; the fault, if any.
+
+        ``worker`` and ``has_message`` are those of ``FaultRegistry.next``. Raises InjectedError for a fault
+        that happens before the request is carried out.
+        """
         fault = self._faults.next(endpoint, task_id, worker, has_message=has_message)
         if fault is None:
             return None
@@ -110,35 +74,6 @@ class FaultInjection:
         if fault.is_before:
             raise _error(fault)
         return fault
-
-
-def _record_answer(record: RequestRecord, endpoint: str, answer: Mapping[str, Any]) -> None:
-    match endpoint:
-        case "claimWork":
-            record.facts["claims"] = [*map(_claimed, answer["tasks"])]
-            record.runs = [(claim["taskId"], claim["runId"]) for claim in record.facts["claims"]]
-        case "claimTask" | "reclaimTask":
-            record.facts["claims"] = [_claimed(answer)]
-        case "pollTaskUrls":
-            record.facts["expires"] = answer["expires"]
-
-
-def _claimed(claim: Mapping[str, Any]) -> Mapping[str, Any]:
-    named = {name: claim[name] for name in ("runId", "takenUntil")}
-    return {"taskId": claim["status"]["taskId"], **named}
-
-
-def _received(message: QueuedMessage) -> Mapping[str, Any]:
-    """Receipt and signature, which are secrets, as digests that a claim can be compared with."""
-    known: dict[str, Any] = {
-        "messageId": message.lease.message_id,
-        "receipt": digest(message.lease.receipt),
-        "dequeueCount": message.dequeue_count,
-    }
-    with suppress(ValueError):
-        task_id, run_id, signature = read_message(message.text)
-        known |= {"taskId": task_id, "runId": run_id, "signature": digest(signature)}
-    return known
 
 
 def target_of(endpoint: Endpoint) -> Target:

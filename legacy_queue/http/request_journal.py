@@ -4,17 +4,20 @@ import itertools
 import re
 from collections import deque
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from hashlib import sha256
 from operator import itemgetter
 from types import MappingProxyType
 from typing import Any
 
+from legacy_queue.domain.messages import read_message
 from legacy_queue.domain.times import format_time
 from legacy_queue.domain.worker_record import ID_NAMES
 from legacy_queue.http.parameters import PARAMETERS
 from legacy_queue.http.request_log import RequestRecord, without_signature
 from legacy_queue.http.schema_properties import REASONS
+from legacy_queue.ports.queue import QueuedMessage
 
 SIZE = 10_000  # requests
 _MAX_TARGET = 2000  # characters
@@ -48,8 +51,10 @@ class Journal:
         if name in self._excluded:
             return
         code, reason = record.error
+        claims = _claims(name, record.answer)
         known = {
             "sequence": next(self._numbers),
+            "begun": record.begun,
             "time": format_time(self._now()),
             "requestId": record.request_id,
             "method": record.method,
@@ -61,10 +66,13 @@ class Journal:
             "reason": reason and without_signature(reason[:_MAX_REASON].partition("\n")[0]),
             "clientId": record.client_id,
             "priority": record.queue and record.queue.priority,
-            **_subject(record, params),
+            **_subject(record, params, claims),
             "fault": record.fault,
             **_sent(record.payload),
-            **record.facts,
+            "messages": None if record.messages is None else [*map(_received, record.messages)],
+            "claims": claims,
+            "expires": record.answer.get("expires") if name == "pollTaskUrls" else record.url_expires,
+            "isDisconnected": record.is_disconnected or None,
         }
         self._entries.append({field: value for field, value in known.items() if value is not None})
 
@@ -101,7 +109,9 @@ def _is_chosen(entry: Mapping[str, Any], chosen: Mapping[str, str]) -> bool:
     return True
 
 
-def _subject(record: RequestRecord, params: Mapping[str, str]) -> dict[str, Any]:
+def _subject(
+    record: RequestRecord, params: Mapping[str, str], claims: Sequence[Mapping[str, Any]] | None
+) -> dict[str, Any]:
     """The task, the run, the worker and the pool of the request; several tasks are ``taskIds``."""
     body = record.payload[1] if record.payload and isinstance(record.payload[1], dict) else {}
     worker = body if "workerId" in body else params
@@ -118,10 +128,11 @@ def _subject(record: RequestRecord, params: Mapping[str, str]) -> dict[str, Any]
     subject: dict[str, Any] = {name: value for name, value in sent.items() if _is_valid(name, value)}
     if "runId" in subject:
         subject["runId"] = int(subject["runId"])
-    if len(record.runs) == 1:
-        ((subject["taskId"], subject["runId"]),) = record.runs
-    elif record.runs:
-        subject["taskIds"] = [task_id for task_id, _ in record.runs]
+    runs = record.runs or [(claim["taskId"], claim["runId"]) for claim in claims or ()]
+    if len(runs) == 1:
+        ((subject["taskId"], subject["runId"]),) = runs
+    elif runs:
+        subject["taskIds"] = [task_id for task_id, _ in runs]
     return subject
 
 
@@ -132,14 +143,42 @@ def _sent(payload: tuple[bytes, Any] | None) -> dict[str, Any]:
     tasks = body.get("tasks")
     return {
         "messageId": _MESSAGE_ID.fullmatch(texts.get("messageId", "")) and texts["messageId"],
-        "receipt": texts.get("receipt") and digest(texts["receipt"]),
-        "signature": texts.get("signature") and digest(texts["signature"]),
+        "receipt": texts.get("receipt") and _digest(texts["receipt"]),
+        "signature": texts.get("signature") and _digest(texts["signature"]),
         "sentReason": texts.get("reason") if texts.get("reason") in _REASONS else None,
         "tasks": tasks if type(tasks) is int and tasks >= 0 else None,
     }
 
 
-def digest(secret: str) -> str:
+def _claims(endpoint: str | None, answer: Mapping[str, Any]) -> Sequence[Mapping[str, Any]] | None:
+    """The claims in the answer; None for an endpoint that claims nothing, and for an error."""
+    match endpoint:
+        case "claimWork" if answer:
+            return [*map(_claimed, answer["tasks"])]
+        case "claimTask" | "reclaimTask" if answer:
+            return [_claimed(answer)]
+    return None
+
+
+def _claimed(claim: Mapping[str, Any]) -> Mapping[str, Any]:
+    named = {name: claim[name] for name in ("runId", "takenUntil")}
+    return {"taskId": claim["status"]["taskId"], **named}
+
+
+def _received(message: QueuedMessage) -> Mapping[str, Any]:
+    """Receipt and signature, which are secrets, as digests that a claim can be compared with."""
+    known: dict[str, Any] = {
+        "messageId": message.lease.message_id,
+        "receipt": _digest(message.lease.receipt),
+        "dequeueCount": message.dequeue_count,
+    }
+    with suppress(ValueError):
+        task_id, run_id, signature = read_message(message.text)
+        known |= {"taskId": task_id, "runId": run_id, "signature": _digest(signature)}
+    return known
+
+
+def _digest(secret: str) -> str:
     """Eight characters by which two uses of a secret can be compared, and which do not show it."""
     return sha256(secret.encode()).hexdigest()[:8]
 

@@ -20,6 +20,7 @@ from legacy_queue.domain.ids import RunKey
 from legacy_queue.domain.messages import RECEIVE
 from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.http.client_connection import TimedBody
+from legacy_queue.ports.queue import QueuedMessage
 
 log = structlog.get_logger()
 
@@ -44,9 +45,12 @@ class RequestRecord:
     ``payload`` is the body, raw and parsed. ``refusal`` is the error of the answer; ``code`` and
     ``reason`` are those of Azure's errors. ``fault`` is the id of the fault that happened to the request.
     If it ``is_dropped``, it gets no answer. ``queue`` is the work queue that the request is about,
-    ``runs`` are taskId and runId of the runs that a signed URL or claimWork is about, as far as they are
-    known. It ``is_allowed_to_all`` if the anonymous role allows it, and the caller's own scopes do not.
-    ``facts`` are fields of the journal alone.
+    ``runs`` are taskId and runId of the runs that a signed URL is about, as far as they are known. It
+    ``is_allowed_to_all`` if the anonymous role allows it, and the caller's own scopes do not.
+
+    The journal alone shows when the request has ``begun``, by the queue's clock, whether its client
+    ``is_disconnected``, parts of the ``answer`` of an endpoint's handler, until when a signed URL is valid,
+    and the ``messages`` that it has received.
     """
 
     def __init__(self, environ: Environ) -> None:
@@ -75,7 +79,11 @@ class RequestRecord:
         self.queue: WorkQueue | None = None
         self.runs: Sequence[RunKey] = ()
         self.is_allowed_to_all = False
-        self.facts: dict[str, Any] = {}
+        self.begun: str | None = None
+        self.is_disconnected = False
+        self.answer: Mapping[str, Any] = {}
+        self.url_expires: str | None = None
+        self.messages: Sequence[QueuedMessage] | None = None
         self.ms = 0.0  # from the request to the end of its answer
         self._begun = time.monotonic()
 

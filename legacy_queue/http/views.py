@@ -111,6 +111,7 @@ class EndpointViews:
             self._services.calls.record_read(call.client_id, (endpoint.name, endpoint.scopes_named))
         if isinstance(answer, Response):
             return answer
+        record.answer = answer
         body = to_json(call.shaped(answer), is_sorted=True) + b"\n"
         return _JsonResponse(body, content_type="application/json")
 

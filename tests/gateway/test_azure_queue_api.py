@@ -20,7 +20,7 @@ from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.gateway.azure_queue_api import azure_queue_api
 from legacy_queue.ports.queue import SignedUrls
 from legacy_queue.stores import Storage
-from tests.memory_server import FakeClock, Unobserved, delete_url, poll
+from tests.memory_server import FakeClock, NoFaults, Unrecorded, delete_url, poll
 
 from .conftest import NOW, QUEUE
 
@@ -85,7 +85,7 @@ def test_a_poll_names_who_asked_for_its_url_however_a_client_writes_it(
     caller = "a/client@c:d.e+f|g_-é?&=%"
     polls: list[tuple[WorkQueue, str]] = []
     app = Flask("named")
-    api = azure_queue_api(storage, clock, Unobserved(), lambda *poll: polls.append(poll))
+    api = azure_queue_api(storage, clock, NoFaults(), Unrecorded, lambda *poll: polls.append(poll))
     app.register_blueprint(api, url_prefix="/azure")
     (urls,) = storage.work_queues.signed_urls([QUEUE], NOW - HOUR, NOW + HOUR, HOUR, caller)
     target = urls.poll.partition("/azure")[2] + "&numofmessages=32"
@@ -99,16 +99,14 @@ def test_a_poll_names_who_asked_for_its_url_however_a_client_writes_it(
     assert len(polls) == 2
 
 
-class Failing(Unobserved):
+def failing(_environ: dict[str, Any]) -> Unrecorded:
     """Fails as a bug of the server would."""
-
-    def record_endpoint(self, *_request: Any) -> None:
-        raise LookupError
+    raise LookupError
 
 
 def test_a_bug_of_the_server_is_an_internal_error_of_azure(storage: Storage, clock: FakeClock) -> None:
     app = Flask("failing")
-    app.register_blueprint(azure_queue_api(storage, clock, Failing(), lambda *_: None))
+    app.register_blueprint(azure_queue_api(storage, clock, NoFaults(), failing, lambda *_: None))
     answer = app.test_client().get("/account/queue/messages", headers={"x-ms-client-request-id": "a"})
     assert (answer.status_code, answer.headers["x-ms-error-code"]) == (500, "InternalError")
     assert answer.headers["x-ms-client-request-id"] == "a"

@@ -17,7 +17,7 @@ from legacy_queue.gateway.azure_blob_api import azure_blob_api
 from legacy_queue.server.gevent_waiter import GeventWaiter
 from legacy_queue.services.artifacts.upload_slots import UploadSlots
 from tests.http.calls import NOW, TASK_ID, Queue
-from tests.memory_server import FakeClock, Unobserved, memory_storage
+from tests.memory_server import FakeClock, NoFaults, Unrecorded, memory_storage
 
 def during(call):
     done = []
@@ -34,7 +34,7 @@ print(during(lambda: queue.send("PUT", f"/v1/task/{TASK_ID}", body)))
 clock = FakeClock(NOW)
 storage = memory_storage(clock)
 app = Flask("gateway")
-api = azure_blob_api(storage.account, clock, GeventWaiter(), UploadSlots(), Unobserved())
+api = azure_blob_api(storage.account, clock, GeventWaiter(), UploadSlots(), NoFaults(), Unrecorded)
 app.register_blueprint(api, url_prefix="/azure")
 url = storage.blobs.upload_url("name", NOW + timedelta(hours=1)) + "&comp=blocklist"
 blocks = b"<BlockList>" + b"<Latest>YQ==</Latest>" * 20_000

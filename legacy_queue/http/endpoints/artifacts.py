@@ -27,6 +27,7 @@ from legacy_queue.domain.scopes import AllOf, AnyOf, ForEach
 from legacy_queue.http.endpoint import Call, Endpoint, Reply, endpoint
 from legacy_queue.http.fault_injection import FaultInjection
 from legacy_queue.http.paging import PAGED, RenderItem, page_answer
+from legacy_queue.http.request_log import record_of
 from legacy_queue.services.artifacts.artifacts import ArtifactLocation, Artifacts
 from legacy_queue.services.artifacts.objects import Objects
 from legacy_queue.services.artifacts.upload_slots import UploadSlots
@@ -266,7 +267,9 @@ def upload_view(uploads: Uploads, slots: UploadSlots, faults: FaultInjection) ->
     def upload(ticket: str) -> Response:
         signature = request.args.get("signature", "")
         permission = uploads.verified(ticket, signature)
-        faults.cause_fault(request.environ, UPLOAD, [(permission.task_id, permission.run_id)])
+        run = permission.task_id, permission.run_id
+        record_of(request.environ).runs = [run]
+        faults.cause_fault(request.environ, UPLOAD, permission.task_id)
         length = request.environ.get("CONTENT_LENGTH", "")
         headers = request.headers
         if not length.isdecimal():
@@ -277,7 +280,7 @@ def upload_view(uploads: Uploads, slots: UploadSlots, faults: FaultInjection) ->
         md5 = headers.get("content-md5")
         sent = UploadHeaders(int(length), headers.get("content-type", ""), encoding, md5)
         chunks = iter(lambda: request.stream.read(_CHUNK), b"")  # read as fast as they are stored
-        with slots.acquire((permission.task_id, permission.run_id)):
+        with slots.acquire(run):
             etag = uploads.receive(permission, sent, chunks)
         return _empty(200, ETag=f'"{etag}"')
 

@@ -74,8 +74,7 @@ def claim_work(call: Call[ClaimWork]) -> Reply:
     names_task_queue = "taskQueueId" in call.params
     is_disconnected = disconnected(call.environ)
     answer = work.claim(*_pool(call), worker, count, is_disconnected, names_task_queue, _preferred_wait(call))
-    if is_disconnected():
-        record_of(call.environ).facts["isDisconnected"] = True
+    record_of(call.environ).is_disconnected = is_disconnected()
     return answer
 
 
