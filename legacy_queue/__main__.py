@@ -6,18 +6,16 @@ The commands that run until a signal handle signals before the long imports.
 import os
 import sys
 
+from legacy_queue.cli.command_table import COMMANDS
 from legacy_queue.server.signals import exit_on_signal
 
-_SERVICES = ("serve", "up", "worker", "events", "requests")
 _INTERRUPTED = 130  # the exit code of an interrupted demonstration
 
 
 def main() -> None:
-    """Run the command that the command line names.
-
-    A command that runs until a signal exits without the interpreter's cleanup, which takes long.
-    """
-    is_service = len(sys.argv) > 1 and sys.argv[1] in _SERVICES
+    """Run the command that the command line names."""
+    named = sys.argv[1] if len(sys.argv) > 1 else ""
+    is_service = named in COMMANDS and COMMANDS[named].runs_until_signal
     if is_service:
         exit_on_signal(_INTERRUPTED if "--demo" in sys.argv else 0)
     from legacy_queue.cli.commands import commands

@@ -18,8 +18,9 @@ import sys
 sys.addaudithook(lambda event, args: event == "open" and "entry_points" in str(args[0]) and print(args[0]))
 """
 HELP = """
+from legacy_queue.cli.command_table import COMMANDS
 from legacy_queue.cli.commands import commands
-for name in ("backup", "config", "queues", "serve", "test", "up"):
+for name in COMMANDS.keys() - {"ca"}:  # it reads certificates
     commands([name, "--help"], standalone_mode=False)
 """
 NOT_OF_EMBEDDED = ("azure", "boto3", "cryptography", "kombu", "requests", "urllib3")

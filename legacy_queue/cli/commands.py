@@ -1,71 +1,21 @@
-"""The subcommands of ``legacy-queue``. The module of each is imported when it is called, and no other."""
+"""The group ``legacy-queue``: it imports the module of a command only when that is called."""
 
 import errno
-import importlib
 from difflib import get_close_matches
+from pkgutil import resolve_name
 from typing import Any
 
 import click
 
 from legacy_queue import __version__
+from legacy_queue.cli.command_table import COMMANDS, SECTIONS
 from legacy_queue.ports.account import UnusableStorage
-
-_SECTIONS = {
-    "Run a queue": {
-        "up": "Run it and print commands to try, or show the life of a task.",
-        "serve": "Run the HTTP server.",
-        "test": "Run a test suite, or any command, with a new queue.",
-    },
-    "Use a queue": {
-        "create-task": "Create a task that runs a command.",
-        "env": "Print the variables with which clients find it.",
-        "worker": "Run the sample worker.",
-        "cancel": "Cancel a task.",
-        "rerun": "Run a resolved task again.",
-        "log": "Print the log of a task.",
-        "events": "Print the events of tasks as they happen.",
-        "migration": "Report which workers speak which protocol.",
-    },
-    "Ask a queue why": {
-        "status": "Say what a task waits for, and what happened to it.",
-        "tasks": "List tasks.",
-        "group": "List the tasks of a task group.",
-        "pools": "List pools: their tasks, and who asks for work.",
-        "workers": "List workers: their last call and quarantine.",
-        "peek": "Print the messages of a pool without dequeuing.",
-        "open": "Print a link to the queue's page, for a browser.",
-    },
-    "Test with a queue that runs with --control, as up does": {
-        "requests": "Print its last requests and their answers.",
-        "clock": "Print its clock, or move it forward.",
-        "fault": "Cause faults in requests.",
-        "reset": "Empty it, without a restart.",
-        "conform": "Judge whether a worker follows the protocol.",
-    },
-    "Look at settings and files": {
-        "config": "Print the settings in force, with secrets masked.",
-        "queues": "Print the names of the Azure queues behind a pool.",
-        "backup": "Copy the embedded storage into a new data directory.",
-        "ca": "Print the path of --tls auto's authority, and how to trust it.",
-    },
-}
-COMMANDS = {name: text for section in _SECTIONS.values() for name, text in section.items()}
 
 # a sentence for each command that was removed, for one release
 _REMOVED = {
     "restore": "a backup is a data directory; start from it by `legacy-queue serve --data-dir BACKUP`. For "
     "one of 0.1.0, put FILE into a new folder as storage.sqlite, and FILE-artifacts as artifacts.",
     "resolve": "start another `legacy-queue serve` in its place; each server now does the background work.",
-}
-
-# the module of each command that has another name than its module
-_MODULES = {
-    **dict.fromkeys(
-        ("cancel", "group", "log", "open", "peek", "pools", "rerun", "status", "tasks", "workers"), "inspect"
-    ),
-    **dict.fromkeys(("env", "queues"), "config"),
-    **dict.fromkeys(("clock", "fault", "requests", "reset"), "control"),
-    "test": "run_tests",  # pytest collects modules named test*
 }
 
 
@@ -100,16 +50,15 @@ class _Commands(click.Group):
     def get_command(self, _ctx: click.Context, name: str) -> click.Command | None:
         if name not in COMMANDS:
             return None
-        attribute = "open_page" if name == "open" else name.replace("-", "_")
-        module = importlib.import_module(f"legacy_queue.cli.{_MODULES.get(name, attribute)}")
-        command: click.Command = getattr(module, attribute)
+        command: click.Command = resolve_name(f"legacy_queue.cli.{COMMANDS[name].place}")
         return command
 
     def format_commands(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands in sections, without importing each for its help."""
-        for title, section in _SECTIONS.items():
+        width = max(map(len, COMMANDS))
+        for title, section in SECTIONS.items():
             with formatter.section(title):
-                formatter.write_dl([(f"{name:<11}", text) for name, text in section.items()])
+                formatter.write_dl([(name.ljust(width), row.text) for name, row in section.items()])
 
 
 @click.command(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "show_default": True})

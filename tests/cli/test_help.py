@@ -6,22 +6,33 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from legacy_queue.cli.command_table import COMMANDS
 from legacy_queue.cli.commands import commands
 from legacy_queue.cli.options import SECTIONS, SettingsCommand
 from legacy_queue.config.settings import DECLARED
 from tests.cli.asking import printed
 
-WITH_SETTINGS = ("backup", "ca", "config", "queues", "serve", "test", "up")
+CONTEXT = click.Context(commands)
 
 
-@pytest.mark.parametrize("command", WITH_SETTINGS)
-def test_help_is_a_page_and_help_all_has_all_options(command: str) -> None:
-    page, text = (printed(CliRunner().invoke(commands, [command, word])) for word in ("--help", "--help-all"))
-    assert len(page.splitlines()) <= 25
-    found = commands.get_command(click.Context(commands), command)
-    assert isinstance(found, SettingsCommand)
-    shown = [param.opts[0] for param in found.params if isinstance(param, click.Option) and not param.hidden]
-    assert [option for option in shown if f"  {option}" not in text] == []
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_of_a_command_is_a_page_and_help_all_has_all_options(name: str) -> None:
+    command = commands.get_command(CONTEXT, name)
+    assert command
+    assert command.help
+    page = printed(CliRunner().invoke(commands, [name, "--help"]))
+    assert len(page.splitlines()) <= 45
+    if isinstance(command, SettingsCommand):
+        assert len(page.splitlines()) <= 25
+        text = printed(CliRunner().invoke(commands, [name, "--help-all"]))
+        options = [each for each in command.params if isinstance(each, click.Option) and not each.hidden]
+        assert [option for option in options if f"  {option.opts[0]}" not in text] == []
+
+
+def test_the_names_of_commands_are_listed_and_completed() -> None:
+    page = printed(CliRunner().invoke(commands, ["--help"]))
+    assert [name for name, row in COMMANDS.items() if f"  {name:<11}  {row.text}" not in page] == []
+    assert [item.value for item in commands.shell_complete(CONTEXT, "")] == [*COMMANDS]
 
 
 def test_each_setting_is_in_one_section() -> None:
