@@ -1,11 +1,11 @@
 """Task groups."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from legacy_queue.ports import Changed, Clock
+from legacy_queue.ports import AlreadyExists, Changed, Clock, Corrupt
 from legacy_queue.ports.table import KEY, Change, Condition, Row, Table, Value
 from legacy_queue.stores.lru_cache import SharedLruCache
 from legacy_queue.stores.rows import (
@@ -26,28 +26,14 @@ _OPEN = "open"
 _MEMBER = "member-"
 _ACTIVE = "active-"
 _ACTIVE_STATE = "active"
+_ENDED_STATE = "ended"
 _IS_ACTIVE = Condition("state", "eq", _ACTIVE_STATE)
-_MEMBERS_END = "member."
-_ACTIVE_END = "active."  # "." is the character behind "-"
+_MEMBERS_END = "member."  # "." is the character behind "-"
+_ACTIVE_END = "group."  # the row of a group comes right behind those of its active tasks
 
 
 class Sealed(Exception):
     """The group takes no new member."""
-
-
-@dataclass(frozen=True)
-class Group:
-    """A task group."""
-
-    task_group_id: str
-    # That of all its tasks.
-    scheduler_id: str
-    # No earlier than the expiry of any of its tasks.
-    expires: datetime
-    # Since when it takes no new member.
-    sealed: datetime | None = None
-    # The version that a write names; "" for a group that is not stored.
-    etag: str = field(default="", compare=False, repr=False)
 
 
 @dataclass(frozen=True)
@@ -63,11 +49,33 @@ class ActiveTask:
     written: str
 
 
+@dataclass(frozen=True)
+class Group:
+    """A task group."""
+
+    task_group_id: str
+    # That of all its tasks.
+    scheduler_id: str
+    # No earlier than the expiry of any of its tasks.
+    expires: datetime
+    # Since when it takes no new member.
+    sealed: datetime | None = None
+    # The task that its row has as the only member, and whether it is active: see GroupStore.
+    only: ActiveTask | None = field(default=None, compare=False, repr=False)
+    is_only_active: bool = field(default=False, compare=False, repr=False)
+    # The version that a write names; "" for a group that is not stored.
+    etag: str = field(default="", compare=False, repr=False)
+
+
 class GroupStore(ExpiringRows):
     """Groups, their members, and the active ones of these. Expiry removes members too.
 
     A partition for each group, with four kinds of rows: ``group``, ``open`` until the group is sealed,
     ``member-<taskId>`` for each of its tasks, and ``active-<taskId>-<activation>`` for each active task.
+
+    Most tasks are alone in their group. So the row ``group`` of a new group has its first member in it, and
+    there is no other row. As soon as anything but the end of that member is to be written, the same batch
+    writes the rows that it stands for (``_spread``). Both writes name the version of the row ``group``.
 
     Rows of members are written in one batch with a look at ``open``, or at ``group``: see ``_exists``. The
     batch fails where that row is missing, and so no task joins a group that another process has sealed or
@@ -88,7 +96,9 @@ class GroupStore(ExpiringRows):
         A missing group is created. Where the stored group has another schedulerId, nothing is changed: the
         caller compares the returned group. Raises Sealed, unless the task is a member. Safe to repeat.
         """
-        rows = [_member_row(task_id, group.expires), self._active_row(task_id, 0, group.expires, written)]
+        since = self._clock.now()
+        active = ActiveTask(group.task_group_id, task_id, 0, since, written)
+        rows = [_member_row(task_id, group.expires), _active_row(active, group.expires)]
         known = self._cache.get(group.task_group_id)
         if known is None or known.scheduler_id != group.scheduler_id:
             known = group  # new until storage says otherwise: most tasks are alone in their group
@@ -101,8 +111,10 @@ class GroupStore(ExpiringRows):
                     raise Sealed
                 must_exist = _GROUP  # a member of a sealed group may join again
             try:
+                if not known.etag:
+                    return self._create(known, active)
                 return self._add(rows, known, group.expires, must_exist)
-            except Changed:
+            except (AlreadyExists, Changed):
                 known = self.load(group.task_group_id) or group
 
     def is_member(self, task_id: str, task_group_id: str) -> bool:
@@ -114,7 +126,8 @@ class GroupStore(ExpiringRows):
 
         A missing group is created.
         """
-        row = self._active_row(task_id, activation, group.expires)
+        active = ActiveTask(group.task_group_id, task_id, activation, self._clock.now(), "")
+        row = _active_row(active, group.expires)
         known = self._cache.get(group.task_group_id) or group
         while True:
             try:
@@ -125,12 +138,30 @@ class GroupStore(ExpiringRows):
 
     def leave(self, task_id: str, task_group_id: str) -> None:
         """Undo ``join`` for a task that was not created. Safe to repeat."""
-        self.end(task_id, task_group_id, 0)
+        while (group := self.load(task_group_id)) and group.only:
+            with suppress(Changed):
+                self._write(group, [])
+        self._table.delete(task_group_id, _active_key(task_id, 0))
         self._table.delete(task_group_id, _MEMBER + task_id)
 
-    def end(self, task_id: str, task_group_id: str, activation: int) -> None:
-        """End this activation of the task. Safe to repeat."""
-        self._table.delete(task_group_id, _active_key(task_id, activation))
+    def end(self, task_id: str, task_group_id: str, activations: Collection[int]) -> bool:
+        """End these activations of the task. Returns whether any member is active. Safe to repeat."""
+        group = self._cache.get(task_group_id)
+        if group is None or (group.only and not group.is_only_active):
+            group = self.load(task_group_id)
+        while group and group.only and group.only.task_id == task_id and 0 in activations:
+            if not group.is_only_active:
+                return False
+            try:
+                etag = self._table.merge(task_group_id, _GROUP, {"state": _ENDED_STATE}, group.etag)
+            except Changed:
+                group = self.load(task_group_id)
+            else:
+                self._cache.put(task_group_id, replace(group, is_only_active=False, etag=etag))
+                return False
+        for activation in activations:
+            self._table.delete(task_group_id, _active_key(task_id, activation))
+        return self.is_active(task_group_id)
 
     def is_active(self, task_group_id: str) -> bool:
         """Whether any member is active. Of two that ask after an end of theirs, the later sees both ends."""
@@ -160,14 +191,22 @@ class GroupStore(ExpiringRows):
 
     def members(self, task_group_id: str, after: str, limit: int) -> Sequence[str]:
         """Up to ``limit`` taskIds behind ``after``, ordered as bytes. Only the last page is short."""
-        return between(self._table, task_group_id, _MEMBER + after, _MEMBERS_END, limit, _member, KEYS_ONLY)
+        first = _MEMBER + after
+        found = between(self._table, task_group_id, first, _MEMBERS_END, limit, _member, KEYS_ONLY)
+        if found:
+            return found
+        with suppress(Corrupt):
+            group = self.load(task_group_id)
+            if group and group.only and group.only.task_id > after:
+                return [group.only.task_id]
+        return []
 
     def active(self, task_group_id: str, after: str, limit: int) -> Sequence[ActiveTask]:
         """As ``members``, the active tasks. A task with two activations may be there twice."""
         # the "." is behind the "-" before an activation: all activations of ``after`` are skipped
         first = f"{_ACTIVE}{after}." if after else _ACTIVE
-        end = _ACTIVE_END
-        return between(self._table, task_group_id, first, end, limit, _active_task)
+        found = between(self._table, task_group_id, first, _ACTIVE_END, limit, _active_task)
+        return [active for active in found if active and active.task_id > after]
 
     def all_active(
         self, after: str, limit: int, *, also_old: bool = False
@@ -180,23 +219,29 @@ class GroupStore(ExpiringRows):
         conditions = (
             [Condition(KEY, "gt", _ACTIVE), Condition(KEY, "lt", _ACTIVE_END)] if also_old else [_IS_ACTIVE]
         )
-        return page(self._table, conditions, after, limit, _active_task)
+        found, next_after = page(self._table, conditions, after, limit, _active_task)
+        return [active for active in found if active], next_after
 
-    def _active_row(self, task_id: str, activation: int, expires: datetime, written: str = "") -> Change:
-        values: Mapping[str, Value] = {
-            "since": self._clock.now(),
-            "expires": expires,
+    def _create(self, group: Group, only: ActiveTask) -> Group:
+        """Store the new group with its first member. Raises AlreadyExists."""
+        values = {
+            **_group_values(group),
+            "member": only.task_id,
+            "since": only.since,
             "state": _ACTIVE_STATE,
-            "written": written,
+            "written": only.written,
         }
-        return Change("put", _active_key(task_id, activation), values)
+        etag = self._table.insert(group.task_group_id, _GROUP, values)
+        created = Group(group.task_group_id, group.scheduler_id, group.expires, None, only, True, etag)
+        self._cache.put(group.task_group_id, created)
+        return created
 
     def _add(self, rows: Sequence[Change], known: Group, expires: datetime, must_exist: str) -> Group:
         """Write the rows if the row ``must_exist`` is there and the group as ``known``, new without an ETag.
 
         Returns the group, which then expires no earlier than that. Raises Changed: nothing is written.
         """
-        if known.etag and known.expires >= expires:
+        if known.etag and not known.only and known.expires >= expires:
             self._table.batch(known.task_group_id, [_exists(must_exist), *rows])
             return known
         lasting = known if known.expires >= expires else replace(known, expires=expires)
@@ -204,16 +249,31 @@ class GroupStore(ExpiringRows):
 
     def _write(self, group: Group, beside: Sequence[Change]) -> Group:
         """Write the group over its version, or as a new one, with the changes ``beside``; raises Changed."""
-        values: dict[str, Value] = {"schedulerId": group.scheduler_id, "expires": group.expires}
-        if group.sealed:
-            values["sealed"] = group.sealed
+        values = _group_values(group)
+        if group.only:
+            values |= {"member": "", "state": ""}
+            by_key = {change.key: change for change in (*_spread(group, group.only), *beside)}
+            beside = [*by_key.values()]
         change = Change("insert", _GROUP, values)
         if group.etag:
             change = Change("merge", _GROUP, values, group.etag)
         [etag, *_] = self._table.batch(group.task_group_id, [change, *beside])
-        written = Group(group.task_group_id, group.scheduler_id, group.expires, group.sealed, etag)
+        written = Group(group.task_group_id, group.scheduler_id, group.expires, group.sealed, etag=etag)
         self._cache.put(group.task_group_id, written)
         return written
+
+
+def _group_values(group: Group) -> dict[str, Value]:
+    values: dict[str, Value] = {"schedulerId": group.scheduler_id, "expires": group.expires}
+    if group.sealed:
+        values["sealed"] = group.sealed
+    return values
+
+
+def _spread(group: Group, only: ActiveTask) -> Sequence[Change]:
+    """The rows that stand for the member in the row of the group."""
+    rows = [_open(group), _member_row(only.task_id, group.expires)]
+    return [*rows, _active_row(only, group.expires)] if group.is_only_active else rows
 
 
 def _exists(key: str) -> Change:
@@ -231,6 +291,16 @@ def _member_row(task_id: str, expires: datetime) -> Change:
     return Change("put", _MEMBER + task_id, {"expires": expires})
 
 
+def _active_row(active: ActiveTask, expires: datetime) -> Change:
+    values: Mapping[str, Value] = {
+        "since": active.since,
+        "expires": expires,
+        "state": _ACTIVE_STATE,
+        "written": active.written,
+    }
+    return Change("put", _active_key(active.task_id, active.activation), values)
+
+
 def _active_key(task_id: str, activation: int) -> str:
     return f"{_ACTIVE}{task_id}-{activation:04}"
 
@@ -238,14 +308,26 @@ def _active_key(task_id: str, activation: int) -> str:
 def _group(row: Row) -> Group:
     scheduler_id, expires = properties(row, schedulerId=str, expires=datetime)
     sealed = of_kind(datetime, row.values["sealed"]) if "sealed" in row.values else None
-    return Group(row.partition, scheduler_id, expires, sealed, row.etag)
+    only = _only_member(row)
+    is_active = row.values.get("state") == _ACTIVE_STATE
+    return Group(row.partition, scheduler_id, expires, sealed, only, is_active, row.etag)
+
+
+def _only_member(row: Row) -> ActiveTask | None:
+    if not row.values.get("member"):
+        return None
+    task_id, since = properties(row, member=str, since=datetime)
+    return ActiveTask(slugid_in(row.partition), slugid_in(task_id), 0, since, written_in(row))
 
 
 def _member(row: Row) -> str:
     return slugid_in(row.key.removeprefix(_MEMBER))
 
 
-def _active_task(row: Row) -> ActiveTask:
+def _active_task(row: Row) -> ActiveTask | None:
+    """The active task of a row, None if the row is that of a group without one."""
+    if row.key == _GROUP:
+        return _only_member(row) if row.values.get("state") == _ACTIVE_STATE else None
     task_id, _, activation = row.key.removeprefix(_ACTIVE).rpartition("-")
     (since,) = properties(row, since=datetime)
     return ActiveTask(slugid_in(row.partition), slugid_in(task_id), int(activation), since, written_in(row))

@@ -76,14 +76,14 @@ def process() -> Process:
 
 def test_each_call_of_a_life_costs_two_operations_and_the_first_two_a_shared_one(process: Process) -> None:
     task_id = process.create()
-    assert (process.costs(), process.follow_up()) == (["groups.batch", "tasks.insert", "work.put"], [])
+    assert (process.costs(), process.follow_up()) == (["groups.insert", "tasks.insert", "work.put"], [])
     process.claim(process.receive_one())
     assert (process.costs(), process.follow_up()) == ([NAMED, *CLAIMED], [])
     process.services.claims.reclaim(task_id, 0)
     assert process.costs() == CLAIMED
     process.complete(task_id)
     assert process.costs() == ["tasks.merge", "work.delete"]
-    assert process.follow_up() == ["dependencies.get", "groups.delete", "groups.page"]
+    assert process.follow_up() == ["dependencies.get", "groups.merge"]
 
 
 def test_a_late_claim_costs_a_read_more_and_a_late_report_a_shared_row(process: Process) -> None:

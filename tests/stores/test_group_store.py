@@ -68,6 +68,29 @@ def test_a_task_enters_a_group_that_expired_after_this_process_saw_it(
         remove_all_expired(other.groups, later + DAY)
 
 
+def test_a_first_member_ends_whether_or_not_its_process_knows_of_others(
+    storage: Storage, other: Storage
+) -> None:
+    group, first, second = Group(slugid(), "scheduler", NOW), slugid(), slugid()
+    storage.groups.join(first, group, "process/7")
+    other.groups.join(second, group, "process/8")
+    assert storage.groups.end(first, group.task_group_id, {0})
+    assert [active.task_id for active in storage.groups.active(group.task_group_id, "", 9)] == [second]
+    assert not other.groups.end(second, group.task_group_id, {0})
+    assert storage.groups.members(group.task_group_id, "", 9) == sorted([first, second])
+
+
+def test_an_only_member_that_ended_joins_again(storage: Storage, other: Storage) -> None:
+    group, task_id = Group(slugid(), "scheduler", NOW), slugid()
+    storage.groups.join(task_id, group, "")
+    for _ in range(2):  # it is safe to repeat
+        assert not other.groups.end(task_id, group.task_group_id, {0})
+    assert storage.groups.active(group.task_group_id, "", 9) == []
+    storage.groups.join(task_id, group, "process/9")
+    assert storage.groups.is_active(group.task_group_id)
+    assert other.groups.members(group.task_group_id, "", 9) == [task_id]
+
+
 def all_active(storage: Storage) -> list[ActiveTask]:
     return [active for page in pages(lambda after: storage.groups.all_active(after, 100)) for active in page]
 

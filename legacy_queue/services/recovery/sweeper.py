@@ -91,7 +91,7 @@ class Sweeper:
                 self._end(active)
 
     def _end(self, active: ActiveTask) -> None:
-        self._groups.end(active.task_id, active.task_group_id, active.activation)
+        self._groups.end(active.task_id, active.task_group_id, {active.activation})
 
 
 @contextmanager

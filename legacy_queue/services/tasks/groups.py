@@ -94,9 +94,8 @@ class Groups:
         """The task was resolved with that run: publishes if its group is resolved, too. Safe to repeat."""
         definition = task.definition
         task_group_id = definition.task_group_id
-        for activation in {0, task.activation(run_id)}:  # 0 too: it joins again when it is created again
-            self._groups.end(task.task_id, task_group_id, activation)
-        if not self._groups.is_active(task_group_id):
+        activations = {0, task.activation(run_id)}  # 0 too: it joins again when it is created again
+        if not self._groups.end(task.task_id, task_group_id, activations):
             self._publisher.publish([group_resolved(task_group_id, definition.scheduler_id)])
 
     def find(self, task_group_id: str) -> Group | None:
