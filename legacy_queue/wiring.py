@@ -29,16 +29,18 @@ from legacy_queue.domain.scopes import Roles
 from legacy_queue.gateway.azure_blob_api import azure_blob_api
 from legacy_queue.gateway.azure_protocol import API_PATH
 from legacy_queue.gateway.azure_queue_api import azure_queue_api
-from legacy_queue.http.app import FAULT_TARGETS, create_app
+from legacy_queue.http.app import create_app
 from legacy_queue.http.browser_guard import ANY
 from legacy_queue.http.current_app import CurrentApp
+from legacy_queue.http.declared import FAULT_TARGETS, NOT_IN_JOURNAL
 from legacy_queue.http.endpoints.artifacts import UPLOADS
-from legacy_queue.http.endpoints.control import ControlServices, Reset
 from legacy_queue.http.endpoints.inspect import SCOPE
 from legacy_queue.http.fault_injection import FaultInjection
 from legacy_queue.http.metrics import Metrics
 from legacy_queue.http.page.sign_in import SignIn
+from legacy_queue.http.request_journal import Journal
 from legacy_queue.http.request_log import WsgiApp, record_of
+from legacy_queue.http.site import Control, Site
 from legacy_queue.local_processes.azurite import CONNECTION_STRING
 from legacy_queue.ports import Broker, Clock, Observe, Progress, Waiter, ignore
 from legacy_queue.ports.account import SigningEndpoint, StorageAccount, UnusableStorage
@@ -70,9 +72,12 @@ class Server:
 
     app: WsgiApp
     storage: Storage
-    services: Services
+    site: Site
     background: Background
-    metrics: Metrics
+
+    @property
+    def services(self) -> Services:
+        return self.site.services
 
     def wait_for_storage(self) -> None:
         """Wait until the storage answers. A reset may replace the storage while this waits."""
@@ -132,9 +137,8 @@ def _with_reset(settings: Settings, make: Callable[..., Server], storage: Storag
         if was_running:
             new.background.start()
         server.storage = new.storage
-        server.services = new.services
+        server.site = new.site
         server.background = new.background
-        server.metrics = new.metrics
         return new.app
 
     server = make(storage, reset)
@@ -164,48 +168,45 @@ def _build(
     services = Services(storage, broker, clock, waiter, service_settings)
     metrics.watch(services)
     background = services.background()
-    upload_slots = UploadSlots()
-    faults = FaultRegistry(FAULT_TARGETS)
-    control = reset and ControlServices(
-        clock=services.clock_control(),
-        faults=faults,
-        reset=Reset(reset, settings.storage != "memory"),
-        messages=MessageInjection(storage.work_queues, services.tasks, service_settings.secrets[0]),
-    )
-    injection = FaultInjection(faults, services.stopping)
     authenticator = Authenticator(clients, Roles(settings.roles))
-    app = create_app(
-        services,
-        authenticator,
-        root_url,
-        injection,
-        metrics,
+    sign_in = SignIn(
+        SCOPE, settings.signing_secrets[0], authenticator, root_url.startswith("https:"), clock.wall_time
+    )
+    site = Site(
+        services=services,
+        authenticator=authenticator,
+        sign_in=sign_in,
+        metrics=metrics,
+        journal=Journal(NOT_IN_JOURNAL, clock.now, is_kept=settings.control),
+        faults=FaultRegistry(FAULT_TARGETS),
+        upload_slots=UploadSlots(),
+        root_url=root_url,
+        control=reset
+        and Control(
+            clock=services.clock_control(),
+            messages=MessageInjection(storage.work_queues, services.tasks, service_settings.secrets[0]),
+            reset=reset,
+            is_kept=settings.storage != "memory",
+        ),
         hosts=_hosts(settings, root_url),
         origins=settings.origins,
         proxies=settings.trusted_proxy,
         shape=settings.answer_shape,
         anonymous=settings.anonymous_scopes,
-        is_development=settings.development,
         project=settings.project,
+        is_development=settings.development,
         has_legacy_stubs=settings.legacy_stubs,
-        upload_slots=upload_slots,
-        control=control,
-        sign_in=SignIn(
-            SCOPE,
-            settings.signing_secrets[0],
-            authenticator,
-            root_url.startswith("https:"),
-            clock.wall_time,
-        ),
     )
+    app = create_app(site)
+    injection = FaultInjection(site.faults, services.stopping)
     account = storage.account
     queues = azure_queue_api(storage, clock, injection, record_of, services.calls.record_poll)
-    blobs = azure_blob_api(account, clock, waiter, upload_slots, injection, record_of)
+    blobs = azure_blob_api(account, clock, waiter, site.upload_slots, injection, record_of)
     # a public URL of an Azure account leads elsewhere, and its key may be public
     for api, public in ((queues, settings.public_queue_url), (blobs, settings.public_blob_url)):
         if isinstance(account, EmbeddedAccount) or (settings.control and not public):
             app.register_blueprint(api, url_prefix=API_PATH)
-    return Server(app, storage, services, background, metrics)
+    return Server(app, storage, site, background)
 
 
 def _hosts(settings: Settings, root_url: str) -> set[str]:

@@ -109,13 +109,13 @@ def watch() -> None:
     """Look at each answer and each event of this process."""
     checked, serve, shaped = EndpointViews._checked, EndpointViews._answer, EventPublisher._shaped
 
-    def keeping(self: Any, endpoint: Any, needed: Any, segments: Any, environ: Any, record: Any) -> Any:
-        call = environ["tests.call"] = checked(self, endpoint, needed, segments, environ, record)
+    def keeping(self: Any, endpoint: Any, is_open: Any, segments: Any, environ: Any, record: Any) -> Any:
+        call = environ["tests.call"] = checked(self, endpoint, is_open, segments, environ, record)
         environ.get("tests.calls", []).append(call)  # of tests/http/calls.py
         return call
 
-    def answering(self: Any, endpoint: Any, needed: Any, **segments: str) -> Any:
-        answered = serve(self, endpoint, needed, **segments)
+    def answering(self: Any, endpoint: Any, is_open: Any, **segments: str) -> Any:
+        answered = serve(self, endpoint, is_open, **segments)
         call = request.environ["tests.call"]
         if call.endpoint.output and answered.status_code == 200 and answered.is_json:
             answer = answered.get_json()

@@ -30,7 +30,7 @@ def test_the_alerts_fire_when_they_should_and_ask_for_metrics_that_are_served() 
     queue = Queue()
     queue.running()
     queue.send("GET", "/v1/ping", credentials=None).close()
-    queue.server.metrics.observe("table", 0.1, False)
+    queue.server.site.metrics.observe("table", 0.1, False)
     served = queue.send("GET", "/metrics", credentials=None).text
     promtool("check", "metrics", text=served)
     [group] = yaml.safe_load((FOLDER / "alerts.yaml").read_text())["groups"]

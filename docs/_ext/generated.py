@@ -25,13 +25,8 @@ from legacy_queue.domain import errors as domain_errors
 from legacy_queue.domain.errors import InjectedError, QueueError
 from legacy_queue.domain.events import PROJECT
 from legacy_queue.domain.scopes import AllOf, Expression, ForEach
-from legacy_queue.http.app import ENDPOINTS, OBJECT_ENDPOINTS
+from legacy_queue.http.declared import served_by
 from legacy_queue.http.endpoint import Endpoint
-from legacy_queue.http.endpoints.control import CONTROL_ENDPOINTS
-from legacy_queue.http.endpoints.event_stream import event_endpoints
-from legacy_queue.http.endpoints.inspect import INSPECT_ENDPOINTS
-from legacy_queue.http.endpoints.legacy_stubs import legacy_stubs
-from legacy_queue.http.endpoints.migration import migration
 from legacy_queue.http.parameters import PARAMETERS
 from legacy_queue.http.references import exchanges_reference
 from legacy_queue.http.schemas import SCHEMAS, message_schema
@@ -39,9 +34,7 @@ from legacy_queue.services.inspection.explanation import WAIT_SITUATIONS
 from legacy_queue.testing import LegacyQueue
 
 CLIENTS: Mapping[str, Mapping[str, str]] = json.loads(Path(__file__).with_name("clients.json").read_text())
-FOLLOW_EVENTS, INSPECT_EVENTS = event_endpoints(PROJECT, lambda _: None, has_broker=False)
-BARE = (FOLLOW_EVENTS, migration)
-SERVED = {endpoint.name: endpoint for endpoint in (*ENDPOINTS, *OBJECT_ENDPOINTS, *BARE)}
+SERVED = {endpoint.name: endpoint for endpoint in served_by("queue", "object")}
 
 # the titles of the groups of settings, by the first of each
 _GROUPS = {
@@ -71,7 +64,6 @@ _OPERATIONS = {  # of Azure, by kind of resource, method and comp
     ("blob", "HEAD", "metadata"): "Get Blob Metadata",
 }
 _MAX_SHOWN = 240  # characters of a line
-_OWN = (*CONTROL_ENDPOINTS, *INSPECT_ENDPOINTS, INSPECT_EVENTS)  # no published client has them
 _NAMING = {"taskId", "taskGroupId", "provisionerId", "taskQueueId", "objectName"}  # of what may not exist
 
 # run in a process of its own, since the module of serve changes the process that imports it
@@ -108,17 +100,17 @@ def index() -> str:
 
 def stubs() -> str:
     """A section for each endpoint of another service."""
-    return "\n".join(map(_endpoint, legacy_stubs(is_enabled=True)))
+    return "\n".join(map(_endpoint, served_by("purge-cache", "auth")))
 
 
 def control() -> str:
     """A section for each endpoint of ``/control/v1``."""
-    return "\n".join(map(_endpoint, CONTROL_ENDPOINTS))
+    return "\n".join(map(_endpoint, served_by("control")))
 
 
 def inspect() -> str:
     """A section for each endpoint of ``/inspect/v1``."""
-    return "\n".join(map(_endpoint, (*INSPECT_ENDPOINTS, INSPECT_EVENTS)))
+    return "\n".join(map(_endpoint, served_by("inspect")))
 
 
 def _endpoint(endpoint: Endpoint) -> str:
@@ -148,7 +140,7 @@ def _endpoint(endpoint: Endpoint) -> str:
 
 def _routes(endpoint: Endpoint) -> str:
     """The routes, with the prefix for a rootUrl if they are served under one."""
-    prefix = "" if endpoint in (*BARE, *_OWN) else f"/api/{endpoint.service}/v1"
+    prefix = f"/api/{endpoint.service}/v1" if endpoint.has_prefix else ""
     return " or ".join(
         f"`{endpoint.method} {prefix}{route}`"
         for route in (endpoint.route, endpoint.task_queue_route)
@@ -157,7 +149,7 @@ def _routes(endpoint: Endpoint) -> str:
 
 
 def _used_by(endpoint: Endpoint) -> str:
-    if endpoint in _OWN:
+    if endpoint.service in ("control", "inspect"):
         return "no published client"
     if endpoint.service != "queue":
         return f"those of the service `{endpoint.service}`"

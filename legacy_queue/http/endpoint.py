@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cached_property
-from typing import Any, Generic, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any
 
 import structlog
 from flask import Response
@@ -17,28 +17,23 @@ from legacy_queue.domain.generations import SINCE_2018, TODAY, reshaped
 from legacy_queue.domain.scopes import AllOf, Expression, missing, templates
 from legacy_queue.domain.task import Task, Worker
 from legacy_queue.http.request_log import Environ, record_of
-from legacy_queue.services.tasks.groups import Groups
-from legacy_queue.services.tasks.tasks import Tasks
-from legacy_queue.services.workers.polling import Polling
+from legacy_queue.http.site import Site
 from legacy_queue.stores import Group
 
 log = structlog.get_logger()
 
 Reply = Mapping[str, Any] | Response  # JSON, or any other answer
-Needed = TypeVar("Needed")  # a service, a tuple of services, or None
 
 _PARAMETER = re.compile(r"<(\w+)>")
 
 
 @dataclass
-class Call(Generic[Needed]):
+class Call:
     """One request to an endpoint, with checked parameters and a validated body; ``environ`` is that of WSGI.
 
-    A handler's signature says which services it needs: ``Call[Tasks]``, ``Call[tuple[Groups, Listing]]`` or
-    ``Call[None]``. It gets them once the caller is authorized, and no others. ``is_todays``: the answer has
-    today's shape, else that of 2018. Trust the ``identity`` only once the call is authorized. ``failure``
-    says why the credentials are invalid, if they are. ``_anonymous`` are the scopes of every caller, () if
-    they cannot allow this call.
+    ``is_todays``: the answer has today's shape, else that of 2018. Trust the ``identity`` only once the call
+    is authorized. ``failure`` says why the credentials are invalid, if they are. ``url_life`` is how long the
+    signed URLs of pollTaskUrls are good, if a fault says that; a negative one has passed.
     """
 
     endpoint: "Endpoint"
@@ -49,10 +44,8 @@ class Call(Generic[Needed]):
     is_todays: bool
     identity: Identity | None
     failure: AuthenticationFailed | None
-    _anonymous: tuple[str, ...]
-    _tasks: Tasks
-    _groups: Groups
-    _needed: Needed
+    _site: Site
+    url_life: timedelta | None = None
 
     @property
     def client_id(self) -> str:
@@ -80,11 +73,11 @@ class Call(Generic[Needed]):
 
     def task(self) -> Task:
         """The task, to fill the scopes. It may be cached: the definition is current, the runs may not be."""
-        return self._noted(self._tasks.recall(self.task_id))
+        return self._noted(self._site.services.tasks.recall(self.task_id))
 
     def task_now(self) -> Task:
         """The task as stored now, to fill the scopes."""
-        return self._noted(self._tasks.load(self.task_id))
+        return self._noted(self._site.services.tasks.load(self.task_id))
 
     def _noted(self, task: Task) -> Task:
         record_of(self.environ).queue = task.work_queue
@@ -92,30 +85,25 @@ class Call(Generic[Needed]):
 
     def group(self) -> Group:
         """The task group, to fill the scopes; raises ResourceNotFound."""
-        return self._groups.load(self.params["taskGroupId"])
+        return self._site.services.groups.load(self.params["taskGroupId"])
 
-    def with_url_life(self, life: timedelta) -> "Call[Polling]":
-        """The same call of pollTaskUrls, except for how long its URLs are valid."""
-        call: Any = self
-        return replace(call, _needed=call._needed.with_url_life(life))  # noqa: SLF001 - its own
+    def of(self, target: "Endpoint", body: Any = None) -> "Call":
+        """The caller's call of another endpoint."""
+        return replace(self, endpoint=target, body=body)
 
-    def of(self, target: "Endpoint", needed: Any, body: Any = None) -> "Call[Any]":
-        """The caller's call of another endpoint, whose handler needs ``needed``."""
-        return replace(self, endpoint=target, body=body, _needed=needed)
+    def authorize(self, **fields: str | list[str] | tuple[str, ...]) -> Site:
+        """The services, if the caller has the endpoint's scopes; else raises InsufficientScopes.
 
-    def authorize(self, **fields: str | list[str] | tuple[str, ...]) -> Needed:
-        """What the handler needs, if the caller has the endpoint's scopes; else raises InsufficientScopes.
-
-        ``fields`` and the parameters of the route fill the scopes. Invalid credentials raise
-        AuthenticationFailed; they are ignored if no scopes of the caller's own are needed, as by the original
-        queue.
+        A handler gets at them in no other way, so without the scopes it writes nothing. ``fields`` and the
+        parameters of the route fill the scopes. Invalid credentials raise AuthenticationFailed; they are
+        ignored if no scopes of the caller's own are needed, as by the original queue.
         """
         wanted = self.endpoint.scopes
         if wanted is not None:
             filled = {**self.params, **fields}
             lacking = missing(self.scopes, wanted, filled)
-            if lacking is not None and self._anonymous:
-                lacking = missing((*self.scopes, *self._anonymous), wanted, filled)
+            if lacking is not None and self._site.anonymous:
+                lacking = missing((*self.scopes, *self._site.anonymous), wanted, filled)
                 record_of(self.environ).is_allowed_to_all = lacking is None
             if lacking is not None:
                 raise self.failure or self.endpoint.refusal(self.identity, lacking)
@@ -127,9 +115,9 @@ class Call(Generic[Needed]):
                 client_id=self.failure.client_id,
                 reason=self.failure.reason,
             )
-        return self._needed
+        return self._site
 
-    def authorize_holder(self) -> Needed:
+    def authorize_holder(self) -> Site:
         """As ``authorize``; the worker that has claimed the run, if any, fills the scopes too.
 
         Scopes that name this run need no worker. For others the worker is read from storage: the cache may
@@ -142,7 +130,7 @@ class Call(Generic[Needed]):
         return self.authorize(workerGroup=worker.worker_group, workerId=worker.worker_id)
 
 
-Handler = Callable[[Call[Any]], Reply]
+Handler = Callable[[Call], Reply]
 
 
 @dataclass(frozen=True)
@@ -151,8 +139,8 @@ class Endpoint:
 
     ``task_queue_route`` is that of later clients: ``<taskQueueId>``, one escaped segment, replaces
     ``<provisionerId>/<workerType>``. If two endpoints have the same method and route, ``by_body`` of the
-    first chooses the endpoint for a valid body. ``sign_in`` knows who sends a request
-    without credentials.
+    first chooses the endpoint for a valid body. ``disabled`` says why a site does not serve it, "" if it
+    does. A browser that is signed in may call it without credentials if it ``takes_cookies``.
     """
 
     name: str
@@ -168,22 +156,12 @@ class Endpoint:
     input_optional: bool = False
     stability: str = "stable"
     service: str = "queue"  # its name is in the prefix
-    disabled: str = ""  # if set, each call is a 404 with this message
+    has_prefix: bool = True  # /v1 and /api/<service>/v1 are before its routes
+    is_recorded: bool = True  # in the journal
+    disabled: Callable[[Site], str] = field(default=lambda _: "", repr=False)
     task_queue_route: str | None = None
-    sign_in: "Callable[[Environ], Identity | None] | None" = field(default=None, repr=False)
+    takes_cookies: bool = False
     by_body: "Callable[[Any], Endpoint] | None" = field(default=None, repr=False)
-
-    @cached_property
-    def needs(self) -> Any:
-        """The type of what the handler needs, of its signature: that in the brackets of ``Call``."""
-        (needed,) = get_args(get_type_hints(self.handler)["call"])
-        return needed
-
-    def provided(self, services: Mapping[Any, Any]) -> Any:
-        """What the handler needs, of ``services`` by their type. Raises LookupError."""
-        if get_origin(self.needs) is tuple:
-            return tuple(services[needed] for needed in get_args(self.needs))
-        return None if self.needs is type(None) else services[self.needs]
 
     @cached_property
     def scopes_named(self) -> tuple[str, ...]:

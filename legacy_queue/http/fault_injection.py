@@ -3,9 +3,9 @@
 import re
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from http import HTTPStatus
 from threading import Event as Flag
-from typing import Any
 
 from legacy_queue.domain.errors import InjectedError, ResourceNotFound
 from legacy_queue.http.endpoint import Call, Endpoint, Reply
@@ -36,7 +36,7 @@ class FaultInjection:
         self._faults = faults
         self._stopping = stopping
 
-    def handle(self, call: Call[Any]) -> Reply:
+    def handle(self, call: Call) -> Reply:
         """The answer of the call's handler, or that of a fault.
 
         A call with invalid credentials has no faults.
@@ -46,7 +46,7 @@ class FaultInjection:
         task_id = call.params.get("taskId", "")
         fault = self.cause_fault(call.environ, call.endpoint.name, task_id, lambda: _worker(call))
         if fault and fault.effect == "sas":
-            call = call.with_url_life(fault.url_life)
+            call = replace(call, url_life=fault.url_life)
         return call.endpoint.handler(call)
 
     def cause_fault(
@@ -83,7 +83,7 @@ def target_of(endpoint: Endpoint) -> Target:
     return Target(endpoint.name, "taskId" in endpoint.args, has_worker)
 
 
-def _worker(call: Call[Any]) -> str:
+def _worker(call: Call) -> str:
     fields = {**call.params, **(call.body if isinstance(call.body, dict) else {})}
     if "workerId" in fields:
         return f"{fields.get('workerGroup')}/{fields['workerId']}"

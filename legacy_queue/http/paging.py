@@ -27,7 +27,7 @@ ToWire = Callable[[Any], Any]  # a task or the like
 
 
 def page_answer(
-    call: Call[Any],
+    call: Call,
     name: str,
     pattern: str,
     ask: Callable[[str, int, RenderItem], Page[str]],
@@ -55,7 +55,7 @@ def page_answer(
 
 
 def path_page_answer(
-    call: Call[Any],
+    call: Call,
     name: str,
     depth: int,
     ask: Callable[[RecordPlace, int, RenderItem], Page[RecordPlace]],
@@ -70,7 +70,7 @@ def path_page_answer(
     return page_answer(call, name, "/".join([IDENTIFIER] * depth), ask_text, to_wire)
 
 
-def token_of(call: Call[Any], place: str) -> str:
+def token_of(call: Call, place: str) -> str:
     """The continuationToken of the page that begins behind the place.
 
     Its second half detects a token that was cut, changed or given for another list: a client can make one.
@@ -80,7 +80,7 @@ def token_of(call: Call[Any], place: str) -> str:
     return f"{text}.{check[:16]}"
 
 
-def place_in(call: Call[Any], pattern: str) -> str:
+def place_in(call: Call, pattern: str) -> str:
     """The place in the caller's token, "" without one. JavaScript clients send "" for an undefined token.
 
     Raises InvalidRequestArguments unless the token is exactly that of a place which matches the pattern.
@@ -99,7 +99,7 @@ def place_in(call: Call[Any], pattern: str) -> str:
     )
 
 
-def _list_id(call: Call[Any]) -> str:
+def _list_id(call: Call) -> str:
     of_body = f"the body with the hash {hashlib.sha256(to_json(call.body)).hexdigest()}" if call.body else ""
     # taskQueueId repeats the provisionerId and the workerType
     ids = [value for name, value in call.params.items() if name != "taskQueueId"]

@@ -5,7 +5,7 @@ Source: docs/explanation/http-contract.md#authentication.
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 from urllib.parse import unquote
@@ -14,7 +14,7 @@ from flask import Flask, Response, request
 from werkzeug.datastructures import Headers
 from werkzeug.exceptions import RequestEntityTooLarge
 
-from legacy_queue.domain.authentication import Authenticator, Identity
+from legacy_queue.domain.authentication import Identity
 from legacy_queue.domain.errors import (
     AuthenticationFailed,
     InputValidationError,
@@ -25,14 +25,14 @@ from legacy_queue.domain.errors import (
 from legacy_queue.domain.generations import BY_PATH
 from legacy_queue.domain.hawk import SignedRequest
 from legacy_queue.domain.json_bytes import to_json
-from legacy_queue.domain.scopes import OPEN_READS, may_satisfy, reference
+from legacy_queue.domain.scopes import may_satisfy, reference
 from legacy_queue.http.bodies import MAX_BODY, beside_others, form, parse, validate
 from legacy_queue.http.endpoint import Call, Endpoint
 from legacy_queue.http.fault_injection import FaultInjection
 from legacy_queue.http.parameters import PARAMETERS
 from legacy_queue.http.request_log import Environ, RequestRecord, record_of
 from legacy_queue.http.schemas import SCHEMAS
-from legacy_queue.services.composition import Services
+from legacy_queue.http.site import Site
 
 _PATTERNS = {name: re.compile(pattern) for name, pattern in PARAMETERS.items()}
 _PREFIX_2018 = "/v1"
@@ -51,49 +51,25 @@ class _JsonResponse(Response):
 class EndpointViews:
     """Flask's views of the endpoints: the checks of a request, the call of the handler, its answer."""
 
-    def __init__(
-        self,
-        services: Services,
-        authenticator: Authenticator,
-        injection: FaultInjection,
-        further: Iterable[Any] = (),
-        *,
-        shape: str = BY_PATH,
-        anonymous: Sequence[str] = OPEN_READS,
-    ) -> None:
-        """``further`` are services that handlers may need beside ``services``; ``anonymous`` are the scopes
-        of every caller, all of READS.
-        """
-        self._services = services
-        provided = [authenticator, *vars(services).values(), *further]
-        # a service is known by its class and by what that implements
-        self._by_type = {kind: service for service in provided for kind in type(service).__mro__}
-        self._authenticator = authenticator
-        self._shape = shape
-        self._anonymous = tuple(anonymous)
-        # the names of the endpoints that need such scopes: do these suffice?
-        self._helped: dict[str, bool] = {}
+    def __init__(self, site: Site, injection: FaultInjection) -> None:
+        self._site = site
         self._injection = injection
 
-    def add_to(self, app: Flask, endpoints: Iterable[Endpoint], *, has_prefix: bool) -> None:
+    def add_to(self, app: Flask, endpoints: Iterable[Endpoint]) -> None:
         """Add a rule for each route, under ``/v1`` and ``/api/<service>/v1`` or without a prefix.
 
         Of two endpoints with the same method and route only the first has a rule: see ``Endpoint.by_body``.
         """
         routed: set[tuple[str, str, str]] = set()
         for endpoint in endpoints:
-            needed = None if endpoint.disabled else endpoint.provided(self._by_type)
-            helped = [may_satisfy(self._anonymous, template) for template in endpoint.scopes_named]
-            if any(helped):
-                self._helped[endpoint.name] = all(helped)
-            view = partial(self._answer, endpoint, needed)
+            view = self._view(endpoint)
             name = f"{endpoint.service}/{endpoint.name}"
             for route in endpoint.routes:
                 key = (endpoint.service, route, endpoint.method)
                 if key in routed:
                     continue
                 routed.add(key)
-                for prefix in (_PREFIX_2018, f"/api/{endpoint.service}/v1") if has_prefix else ("",):
+                for prefix in (_PREFIX_2018, f"/api/{endpoint.service}/v1") if endpoint.has_prefix else ("",):
                     app.add_url_rule(
                         prefix + _REST.sub(r"<rest:\1>", _SEGMENT.sub(r"<raw:\1>", route)),
                         name,
@@ -102,13 +78,18 @@ class EndpointViews:
                         provide_automatic_options=False,
                     )
 
-    def _answer(self, endpoint: Endpoint, needed: Any, **segments: str) -> Response:
+    def _view(self, endpoint: Endpoint) -> Callable[..., Response]:
+        if disabled := endpoint.disabled(self._site):
+            return partial(_refuse, disabled)
+        return partial(self._answer, endpoint, _may_be_open(endpoint, self._site))
+
+    def _answer(self, endpoint: Endpoint, is_open: bool, **segments: str) -> Response:
         environ = request.environ
         record = record_of(environ)
-        call = self._checked(endpoint, needed, segments, environ, record)
+        call = self._checked(endpoint, is_open, segments, environ, record)
         answer = self._injection.handle(call)
         if record.is_allowed_to_all:
-            self._services.calls.record_read(call.client_id, (endpoint.name, endpoint.scopes_named))
+            self._site.services.calls.record_read(call.client_id, (endpoint.name, endpoint.scopes_named))
         if isinstance(answer, Response):
             return answer
         record.answer = answer
@@ -118,25 +99,24 @@ class EndpointViews:
     def _checked(
         self,
         endpoint: Endpoint,
-        needed: Any,
+        is_open: bool,
         segments: Mapping[str, str],
         environ: Environ,
         record: RequestRecord,
-    ) -> Call[Any]:
+    ) -> Call:
         """Raw path -> parameters checked -> Hawk -> body validated; the handler checks the scopes first.
 
         A call without valid credentials that the anonymous role cannot allow is refused before its body is
         parsed: parsing may be expensive.
         Before the parameters are checked, an error shows only the beginning of each.
         """
-        if endpoint.disabled:
-            raise ResourceNotFound(endpoint.disabled)
         params = {name: unquote(value) if "%" in value else value for name, value in segments.items()}
         record.endpoint = endpoint.name
         record.call = endpoint.name, {name: value[:200] for name, value in params.items()}
         _check_escapes(record.target)
         query = _query(endpoint) if environ.get("QUERY_STRING") else {}
-        is_todays = self._shape == "today" or (self._shape == BY_PATH and not _is_of_2018(environ))
+        shape = self._site.shape
+        is_todays = shape == "today" or (shape == BY_PATH and not _is_of_2018(environ))
         for name, value in (*params.items(), *query.items()):
             if not _PATTERNS[name].fullmatch(value):
                 raise InvalidRequestArguments(f"{name} is {value[:200]!r}: it must match {PARAMETERS[name]}")
@@ -145,17 +125,15 @@ class EndpointViews:
         record.call = endpoint.name, params
         raw = _body(environ)
         identity, failure = self._authenticate(environ, record, raw)
-        if endpoint.sign_in and not (identity or failure):
-            identity = endpoint.sign_in(environ)
+        if endpoint.takes_cookies and not (identity or failure):
+            identity = self._site.sign_in.identity(environ)
         record.client_id = identity.client_id if identity else None
         body = None
-        is_open = self._helped.get(endpoint.name)
         if endpoint.method != "GET" or endpoint.input:
             if endpoint.scopes is not None and identity is None and not is_open:
                 raise failure or endpoint.refusal(None, json.dumps(reference(endpoint.scopes)))
-            body = beside_others(
-                self._services.waiter, raw, partial(_checked_body, endpoint, raw, environ, record)
-            )
+            waiter = self._site.services.waiter
+            body = beside_others(waiter, raw, partial(_checked_body, endpoint, raw, environ, record))
         if endpoint.by_body:
             endpoint = endpoint.by_body(body)
             record.endpoint = endpoint.name
@@ -169,10 +147,7 @@ class EndpointViews:
             is_todays,
             identity,
             failure,
-            () if is_open is None else self._anonymous,
-            self._services.tasks,
-            self._services.groups,
-            needed,
+            self._site,
         )
 
     def _authenticate(
@@ -180,9 +155,22 @@ class EndpointViews:
     ) -> tuple[Identity | None, AuthenticationFailed | None]:
         try:
             signed = _signed_request(environ, record.target, raw)
-            return self._authenticator.authenticate(signed, self._services.clock.wall_time()), None
+            return self._site.authenticator.authenticate(signed, self._site.services.clock.wall_time()), None
         except AuthenticationFailed as failure:
             return None, failure
+
+
+def _refuse(why: str, **_segments: str) -> Response:
+    raise ResourceNotFound(why)
+
+
+def _may_be_open(endpoint: Endpoint, site: Site) -> bool:
+    """Whether the scopes of every caller may suffice, so that the body has to be parsed to know it.
+
+    Any valid credentials suffice for AllOf(()), but none do not.
+    """
+    templates = endpoint.scopes_named
+    return bool(templates) and all(may_satisfy(site.anonymous, template) for template in templates)
 
 
 def _check_escapes(target: str) -> None:
@@ -224,7 +212,7 @@ def _body(environ: Environ) -> bytes:
 
 def _checked_body(endpoint: Endpoint, raw: bytes, environ: Environ, record: RequestRecord) -> Any:
     """Raises MalformedPayload, InputValidationError."""
-    body = form(raw) if endpoint.sign_in else parse(raw, environ.get("CONTENT_TYPE", ""))
+    body = form(raw) if endpoint.takes_cookies else parse(raw, environ.get("CONTENT_TYPE", ""))
     record.payload = raw, body
     _check_body(endpoint, body, len(raw), _is_of_2018(environ))
     return body

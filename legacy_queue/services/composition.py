@@ -52,10 +52,7 @@ from legacy_queue.stores import ClientRow, Expiring, Storage, WorkerRow
 
 
 class Services:
-    """The services of one process, on one storage and one broker.
-
-    A handler of an endpoint gets those that its signature names.
-    """
+    """The services of one process, on one storage and one broker."""
 
     def __init__(
         self,

@@ -8,8 +8,6 @@ from typing import Any
 import pytest
 from flask import Flask
 
-from legacy_queue.domain.authentication import Authenticator
-from legacy_queue.domain.scopes import Roles
 from legacy_queue.http.endpoint import Endpoint
 from legacy_queue.http.endpoints import tasks
 from legacy_queue.http.fault_injection import FaultInjection
@@ -27,11 +25,9 @@ class Extended(calls.Queue):
     def __init__(self, added: Endpoint) -> None:
         super().__init__()
         server = self.server
-        clients = {client.client_id: client for client in self.settings.clients}
         without_faults = FaultInjection(FaultRegistry(()), server.services.stopping)
-        views = EndpointViews(server.services, Authenticator(clients, Roles({})), without_faults)
         assert isinstance(server.app, Flask)
-        views.add_to(server.app, [added], has_prefix=True)
+        EndpointViews(server.site, without_faults).add_to(server.app, [added])
 
 
 def test_the_endpoint_of_the_example_does_what_its_test_says(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,15 +28,16 @@ from legacy_queue.domain.messages import MessageLease
 from legacy_queue.domain.priority import at_least
 from legacy_queue.domain.scopes import Roles
 from legacy_queue.domain.times import format_time
-from legacy_queue.http.app import ENDPOINTS, OBJECT_ENDPOINTS, create_app
+from legacy_queue.http.app import create_app
+from legacy_queue.http.declared import QUEUE, served_by
 from legacy_queue.http.endpoint import Call
-from legacy_queue.http.endpoints.control import CONTROL_ENDPOINTS
-from legacy_queue.http.endpoints.inspect import INSPECT_ENDPOINTS
-from legacy_queue.http.fault_injection import FaultInjection
 from legacy_queue.http.metrics import Metrics
 from legacy_queue.http.page.sign_in import SignIn
+from legacy_queue.http.request_journal import Journal
 from legacy_queue.http.schemas import SCHEMAS
+from legacy_queue.http.site import Site
 from legacy_queue.ports import Waiter
+from legacy_queue.services.artifacts.upload_slots import UploadSlots
 from legacy_queue.services.composition import Services
 from legacy_queue.services.control.fault_registry import FaultRegistry
 from legacy_queue.stores import Storage
@@ -57,8 +58,8 @@ PROVISIONER, WORKER_TYPE = harness.PROVISIONER, harness.WORKER_TYPE
 POOL_NAME = f"{PROVISIONER}/{WORKER_TYPE}"
 POOL: dict[str, Any] = {"provisionerId": PROVISIONER, "workerType": WORKER_TYPE}
 WORKER: dict[str, Any] = {"workerGroup": "group", "workerId": "alice"}
-DECLARED = {endpoint.name: endpoint for endpoint in ENDPOINTS}
-CONTROL = [endpoint.name for endpoint in (*OBJECT_ENDPOINTS, *CONTROL_ENDPOINTS, *INSPECT_ENDPOINTS)]
+DECLARED = {endpoint.name: endpoint for endpoint in QUEUE}
+CONTROL = [endpoint.name for endpoint in served_by("object", "control", "inspect")]
 
 # docs/reference/errors.md; AuthorizationFailed is for a message signature that is wrong
 CODES = {
@@ -354,7 +355,7 @@ class Queue(QueueCalls):
     ) -> TestResponse:
         target = url.removeprefix(self.root_url)
         path, _, query = target.partition("?")
-        calls: list[Call[Any]] = []  # tests/shapes.py adds that of a declared endpoint
+        calls: list[Call] = []  # tests/shapes.py adds that of a declared endpoint
         answer = self.http.open(
             path,
             base_url=self.root_url,
@@ -383,7 +384,7 @@ class Queue(QueueCalls):
     def _check(
         self,
         answer: TestResponse,
-        calls: Sequence[Call[Any]],
+        calls: Sequence[Call],
         credentials: Credentials | None,
         headers: Mapping[str, str],
     ) -> None:
@@ -421,15 +422,20 @@ def holding(*scopes: str, **settings: Any) -> Queue:
     return Queue(Client(TESTED.client_id, TESTED.access_token, scopes), **settings)
 
 
-def bare_client(services: Services, **more: Any) -> TestClient:
+def bare_client(services: Services, slots: UploadSlots | None = None) -> TestClient:
     """Calls an application of these services, without clients and faults."""
     authenticator = Authenticator({}, Roles({}))
-    injection = FaultInjection(FaultRegistry(()), services.stopping)
-    nobody = SignIn("", "", authenticator, False, services.clock.now)
-    metrics = Metrics("memory", 1)
-    return TestClient(
-        create_app(services, authenticator, ROOT_URL, injection, metrics, sign_in=nobody, **more)
+    site = Site(
+        services=services,
+        authenticator=authenticator,
+        sign_in=SignIn("", "", authenticator, False, services.clock.now),
+        metrics=Metrics("memory", 1),
+        journal=Journal((), services.clock.now, is_kept=False),
+        faults=FaultRegistry(()),
+        upload_slots=slots or UploadSlots(),
+        root_url=ROOT_URL,
     )
+    return TestClient(create_app(site))
 
 
 def succeeded(answer: TestResponse) -> TestResponse:

@@ -12,8 +12,8 @@ from legacy_queue.config.settings import Settings
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.messages import MessageLease
 from legacy_queue.domain.times import format_time, parse_time
+from legacy_queue.http.declared import served_by
 from legacy_queue.http.endpoint import Endpoint
-from legacy_queue.http.endpoints.control import CONTROL_ENDPOINTS
 from tests.http.calls import (
     BLOB,
     NAME,
@@ -58,13 +58,13 @@ def ask(queue: Queue, endpoint: Endpoint, credentials: Credentials | None) -> Te
 
 def test_without_the_setting_an_endpoint_is_a_404_that_names_the_setting() -> None:
     queue = Queue()
-    for endpoint, credentials in product(CONTROL_ENDPOINTS, (ROOT, None)):
+    for endpoint, credentials in product(served_by("control"), (ROOT, None)):
         refused(ask(queue, endpoint, credentials), 404, "ResourceNotFound", "--control")
 
 
 def test_a_client_without_the_scope_is_refused() -> None:
     queue = holding("queue:*-task", control=True)
-    for endpoint in CONTROL_ENDPOINTS:
+    for endpoint in served_by("control"):
         refused(ask(queue, endpoint, TESTED), 403, "InsufficientScopes", "`queue:control`")
         refused(ask(queue, endpoint, None), 403, "InsufficientScopes", "without credentials")
 
@@ -73,7 +73,7 @@ def test_the_endpoints_have_a_reference_of_their_own(queue: Queue) -> None:
     reference = queue.send("GET", "/references/control/v1/api.json", credentials=None).get_json()
     assert reference["baseUrl"] == ROOT_URL
     entries = {entry["name"]: entry for entry in reference["entries"]}
-    assert list(entries) == [endpoint.name for endpoint in CONTROL_ENDPOINTS]
+    assert list(entries) == [endpoint.name for endpoint in served_by("control")]
     for entry in entries.values():
         assert entry["scopes"] == "queue:control"
         for ref in (entry[kind] for kind in ("input", "output") if kind in entry):

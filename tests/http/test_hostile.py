@@ -8,7 +8,7 @@ from urllib.parse import quote
 import pytest
 from werkzeug.test import Client
 
-from legacy_queue.http.app import ENDPOINTS, OBJECT_ENDPOINTS
+from legacy_queue.http.declared import QUEUE, served_by
 from tests.http.calls import POOL, ROOT, ROOT_URL, TASK_ID, Queue, hawk, refused, succeeded
 
 STRANGE = [
@@ -127,7 +127,7 @@ HOSTILE = [
 
 def test_a_hostile_body_is_answered_in_few_bytes_and_never_with_a_5xx(queue: Queue) -> None:
     """Headers: tests/domain/test_hawk.py."""
-    for endpoint, body in zip((*ENDPOINTS, *OBJECT_ENDPOINTS), cycle(HOSTILE), strict=False):
+    for endpoint, body in zip((*QUEUE, *served_by("object")), cycle(HOSTILE), strict=False):
         prefix = "/api/object/v1" if endpoint.service == "object" else "/v1"
         target = prefix + re.sub(r"<(\w+)>", lambda match: _SEGMENTS.get(match[1], "x"), endpoint.route)
         answer = queue.send(endpoint.method, target, body)

@@ -68,7 +68,7 @@ def test_an_upload_beyond_the_slots_is_refused(queue: Queue) -> None:
             return super().read(size)
 
     target = url.removeprefix(ROOT_URL)
-    queue.http = bare_client(queue.server.services, upload_slots=UploadSlots(1))
+    queue.http = bare_client(queue.server.services, UploadSlots(1))
     for _ in range(2):
         refused(queue.upload(f"{url}x", DATA), 403, "AuthorizationFailed")
         assert sent_with(queue, target, CONTENT_LENGTH="1000").status_code == 400

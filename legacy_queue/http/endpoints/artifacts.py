@@ -58,7 +58,7 @@ _listing = partial(endpoint, "GET", query=PAGED, output="list-artifacts-response
 @_putting(
     "POST", _ARTIFACT, "Create Artifact", input="post-artifact-request", output="post-artifact-response"
 )
-def create_artifact(call: Call[Artifacts]) -> Reply:
+def create_artifact(call: Call) -> Reply:
     """Record an artifact of a run, and answer how to upload it. Safe to repeat: the answer has new URLs.
 
     A repeated call may set a later expires or another contentLength of s3 and object artifacts, change the
@@ -80,14 +80,14 @@ def _of_completing(body: Any) -> Endpoint:
     stability="experimental",
     by_body=_of_completing,
 )
-def complete_artifact(call: Call[Artifacts]) -> Reply:
+def complete_artifact(call: Call) -> Reply:
     """Make a blob available once it is uploaded, with the ETags of its uploads. Safe to repeat."""
     _as_creator(call).complete(call.task_id, call.run_id, call.params["name"], call.body["etags"])
     return _empty(204)
 
 
 @_putting("PUT", _ARTIFACT, "Finish Artifact", input="finish-artifact-request")
-def finish_artifact(call: Call[Artifacts]) -> Reply:
+def finish_artifact(call: Call) -> Reply:
     """Make an object available once it is uploaded, with its uploadId. Safe to repeat."""
     _as_creator(call).finish(call.task_id, call.run_id, call.params["name"], call.body["uploadId"])
     return _empty(204)
@@ -99,7 +99,7 @@ def _of_latest_run(of: Endpoint, name: str, route: str, title: str, **changes: A
 
 
 @_getting(_ARTIFACT, "Get Artifact from Run")
-def get_artifact(call: Call[tuple[Artifacts, Objects]]) -> Response:
+def get_artifact(call: Call) -> Response:
     """Redirect to the artifact. Links are followed: the scope is needed for each name on the way.
 
     The body has the storageType and the url, for clients that do not follow redirects.
@@ -113,7 +113,7 @@ get_latest_artifact = _of_latest_run(
 
 
 @_getting(_CONTENT, "Get Artifact Content From Run", output="artifact-content-response")
-def artifact(call: Call[tuple[Artifacts, Objects]]) -> Reply:
+def artifact(call: Call) -> Reply:
     """How to download the artifact: a url, or for an object its name and credentials. Links are followed.
 
     Each artifact with a signed URL is answered as s3.
@@ -127,9 +127,9 @@ latest_artifact = _of_latest_run(
 
 
 @endpoint("GET", _INFO, "Get Artifact Information From Run", scopes=_LISTING, output="artifact-response")
-def artifact_info(call: Call[Artifacts]) -> Reply:
+def artifact_info(call: Call) -> Reply:
     """The artifact as in listArtifacts, without its content. A link is not followed."""
-    artifacts = call.authorize()
+    artifacts = call.authorize().services.artifacts
     return artifacts.info(call.task_id, _run_id(call, artifacts), call.params["name"]).to_wire()
 
 
@@ -143,16 +143,16 @@ latest_artifact_info = _of_latest_run(
 
 
 @_listing(_OF_RUN, "Get Artifacts from Run", scopes=_LISTING)
-def list_artifacts(call: Call[Artifacts]) -> Response:
+def list_artifacts(call: Call) -> Response:
     """The artifacts of a run, in pages like those of listTaskGroup."""
-    ask = partial(call.authorize().list, call.task_id, call.run_id)
+    ask = partial(call.authorize().services.artifacts.list, call.task_id, call.run_id)
     return page_answer(call, "artifacts", _NAME, ask, _wire)
 
 
 @_listing(_OF_LATEST, "Get Artifacts from Latest Run", scopes=_LISTING_LATEST)
-def list_latest_artifacts(call: Call[Artifacts]) -> Response:
+def list_latest_artifacts(call: Call) -> Response:
     """As listArtifacts, of the last run. All pages of a list are of one run, even if another run begins."""
-    artifacts = call.authorize()
+    artifacts = call.authorize().services.artifacts
 
     def ask(after: str, limit: int, render: RenderItem) -> Page[str]:
         run, _, name = after.partition(" ")
@@ -167,19 +167,19 @@ def _wire(artifact: Artifact) -> dict[str, Any]:
     return artifact.to_wire()
 
 
-def _as_creator(call: Call[Artifacts]) -> Artifacts:
+def _as_creator(call: Call) -> Artifacts:
     call.task()  # raises ResourceNotFound for an unknown task, in place of an InputError
     try:
-        return call.authorize_holder()
+        return call.authorize_holder().services.artifacts
     except ResourceNotFound as error:
         raise InputError(error.message) from None
 
 
-def _run_id(call: Call[Any], artifacts: Artifacts) -> int:
+def _run_id(call: Call, artifacts: Artifacts) -> int:
     return call.run_id if "runId" in call.params else artifacts.latest_run(call.task_id)
 
 
-def _find(call: Call[tuple[Artifacts, Objects]]) -> tuple[Objects, ArtifactLocation]:
+def _find(call: Call) -> tuple[Objects, ArtifactLocation]:
     """The artifact, links followed; the caller has the scopes for each artifact on the way.
 
     Raises InsufficientScopes, ResourceNotFound, ResourceExpired; InputError for a circle of links.
@@ -187,11 +187,12 @@ def _find(call: Call[tuple[Artifacts, Objects]]) -> tuple[Objects, ArtifactLocat
     names = [call.params["name"]]
     run_id = None
     while True:
-        artifacts, objects = call.authorize(names=names)
+        services = call.authorize(names=names).services
+        artifacts = services.artifacts
         run_id = _run_id(call, artifacts) if run_id is None else run_id
         target = artifacts.find(call.task_id, run_id, names[-1])
         if not isinstance(target.artifact, LinkArtifact):
-            return objects, target
+            return services.objects, target
         if len(names) > _MAX_LINKS:
             raise InputError(
                 f"artifact {names[0]!r} leads through more than {_MAX_LINKS} links, or in a circle"

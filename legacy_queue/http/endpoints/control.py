@@ -3,62 +3,52 @@
 Source: docs/reference/control.md.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+from legacy_queue.domain.errors import ResourceNotFound
 from legacy_queue.domain.priority import PRIORITIES, WorkQueue
 from legacy_queue.domain.times import format_time, given, parse_duration
-from legacy_queue.http.endpoint import Call, Endpoint, Reply, endpoint
-from legacy_queue.http.request_journal import SELECTORS, Journal
-from legacy_queue.ports import Clock
-from legacy_queue.services.control.clock_control import ClockControl, ClockState
-from legacy_queue.services.control.fault_registry import FaultRegistry
-from legacy_queue.services.control.message_injection import MessageInjection
+from legacy_queue.http.endpoint import Call, Reply, endpoint
+from legacy_queue.http.request_journal import SELECTORS
+from legacy_queue.http.site import Control, Site
+from legacy_queue.services.control.clock_control import ClockState
 
 SCOPE = "queue:control"
 DISABLED = "tests can control this server only when it is started with --control"
 _REQUESTS = 100  # by default
 
 
-@dataclass(frozen=True)
-class Reset:
-    """``run`` returns once everything stored is removed; raises RequestConflict, ServiceUnavailable.
-
-    ``is_kept``: what is stored stays after the program.
-    """
-
-    run: Callable[[], None]
-    is_kept: bool
+def _disabled(site: Site) -> str:
+    return "" if site.control else DISABLED
 
 
-@dataclass(frozen=True)
-class ControlServices:
-    """What the endpoints of ``/control/v1`` may need, each by its type."""
-
-    clock: ClockControl
-    faults: FaultRegistry
-    reset: Reset
-    messages: MessageInjection
+control_endpoint = partial(
+    endpoint, scopes=SCOPE, service="control", has_prefix=False, is_recorded=False, disabled=_disabled
+)
 
 
-control_endpoint = partial(endpoint, scopes=SCOPE, service="control")
+def _control(call: Call) -> Control:
+    control = call.authorize().control
+    if control is None:
+        raise ResourceNotFound(DISABLED)
+    return control
 
 
 @control_endpoint("GET", "/control/v1/clock", "Get Clock", output="control-clock")
-def control_clock(call: Call[ClockControl]) -> Reply:
+def control_clock(call: Call) -> Reply:
     """The queue's time, how many seconds it is ahead of the real time, and whether it stands still.
 
     If the clock cannot be moved, ``reason`` says why.
     """
-    return clock_answer(call.authorize().state())
+    return clock_answer(_control(call).clock.state())
 
 
 @control_endpoint(
     "POST", "/control/v1/clock", "Move Clock", input="move-clock-request", output="control-clock"
 )
-def move_clock(call: Call[ClockControl]) -> Reply:
+def move_clock(call: Call) -> Reply:
     """Let time pass (``advance``), stop it (``freeze``), or let it run again from there (``release``).
 
     ``advance`` lets everything that becomes due in that time happen in its order before it answers, events
@@ -66,7 +56,7 @@ def move_clock(call: Call[ClockControl]) -> Reply:
     the real time. 409 if the clock cannot be moved: it can with ``--storage embedded`` and
     ``memory``.
     """
-    clock = call.authorize()
+    clock = _control(call).clock
     match call.body:
         case {"advance": _}:
             clock.advance(given(call.body, "advance", parse_duration))
@@ -78,19 +68,19 @@ def move_clock(call: Call[ClockControl]) -> Reply:
 
 
 @control_endpoint("GET", "/control/v1/reset", "Get Reset", output="control-reset")
-def get_reset(call: Call[Reset]) -> Reply:
+def get_reset(call: Call) -> Reply:
     """Whether a reset removes what would otherwise stay after the program."""
-    return {"kept": call.authorize().is_kept}
+    return {"kept": _control(call).is_kept}
 
 
 @control_endpoint("POST", "/control/v1/reset", "Reset", output="control-empty")
-def control_reset(call: Call[Reset]) -> Reply:
+def control_reset(call: Call) -> Reply:
     """Remove all tasks, messages, events, artifacts, workers, faults and recorded requests, and set the clock
     to the real time. Waiting requests of claimWork and event streams end.
 
     On Azurite only the data under this server's queue-prefix is removed. 409 on Azure.
     """
-    call.authorize().run()
+    _control(call).reset()
     return {}
 
 
@@ -101,17 +91,17 @@ def control_reset(call: Call[Reset]) -> Reply:
     input="control-new-message",
     output="control-message",
 )
-def put_message(call: Call[MessageInjection]) -> Reply:
+def put_message(call: Call) -> Reply:
     """Put a message that should not be there in a queue of a pool, visible at once, for an hour.
 
     ``poisoned`` is no message of a task, ``forged`` is signed with another secret, ``foreign`` is of a task
     of another pool, and ``doubled`` is a second message of a task's last run. ``priority`` is
     ``lowest`` by default.
     """
-    injection = call.authorize()
+    messages = _control(call).messages
     pool = call.params["provisionerId"], call.params["workerType"]
     queue = WorkQueue(*pool, call.body.get("priority", PRIORITIES[-1]))
-    return {"messageId": injection.put(call.body["kind"], queue, call.body.get("taskId"))}
+    return {"messageId": messages.put(call.body["kind"], queue, call.body.get("taskId"))}
 
 
 def clock_answer(state: ClockState) -> Mapping[str, Any]:
@@ -126,15 +116,15 @@ def clock_answer(state: ClockState) -> Mapping[str, Any]:
 
 
 @control_endpoint("GET", "/control/v1/faults", "List Faults", output="control-faults")
-def list_faults(call: Call[FaultRegistry]) -> Reply:
+def list_faults(call: Call) -> Reply:
     """The faults in force, the oldest first, and how often each has happened."""
-    return {"faults": call.authorize().list()}
+    return {"faults": call.authorize().faults.list()}
 
 
 @control_endpoint(
     "POST", "/control/v1/faults", "Add Fault", input="control-new-fault", output="control-fault"
 )
-def add_fault(call: Call[FaultRegistry]) -> Reply:
+def add_fault(call: Call) -> Reply:
     """Let something happen to requests: an error, a delay, or a connection closed without an answer.
 
     ``taskId`` and ``worker`` (``<workerGroup>/<workerId>``) select requests, and so does a ``probability``:
@@ -152,13 +142,13 @@ def add_fault(call: Call[FaultRegistry]) -> Reply:
     ``drop`` ``after`` of azure.receive wait for a request that receives a message. Other faults of it happen
     to any poll, and take no ``taskId``.
     """
-    return call.authorize().add(call.body)
+    return call.authorize().faults.add(call.body)
 
 
 @control_endpoint("DELETE", "/control/v1/faults/<faultId>", "Remove Fault", output="control-fault")
-def remove_fault(call: Call[FaultRegistry]) -> Reply:
+def remove_fault(call: Call) -> Reply:
     """End a fault; the answer says how often it happened."""
-    return call.authorize().remove(call.params["faultId"])
+    return call.authorize().faults.remove(call.params["faultId"])
 
 
 @control_endpoint(
@@ -168,7 +158,7 @@ def remove_fault(call: Call[FaultRegistry]) -> Reply:
     query=("after", "limit", *SELECTORS),
     output="control-requests",
 )
-def list_requests(call: Call[tuple[Journal, Clock]]) -> Reply:
+def list_requests(call: Call) -> Reply:
     """The last requests that the server answered, oldest first, 100 by default. With ``after``, the first
     requests after that sequence number. The last 10,000 are kept, except those to /control/v1, /inspect/v1
     and /events. A request that got no answer has the status 0. ``now`` is the queue's time, and so are
@@ -177,28 +167,8 @@ def list_requests(call: Call[tuple[Journal, Clock]]) -> Reply:
     ``taskId``, ``endpoint`` and ``taskQueueId`` select requests, and ``failed`` those with a status of 400 or
     more, or with no answer.
     """
-    journal, clock = call.authorize()
+    site = call.authorize()
     chosen = {name: call.query[name] for name in SELECTORS if name in call.query}
     after = int(call.query["after"]) if "after" in call.query else None
-    requests = journal.requests(int(call.query.get("limit", _REQUESTS)), after, chosen)
-    return {"now": format_time(clock.now()), "requests": requests}
-
-
-CONTROL_ENDPOINTS = (
-    control_clock,
-    move_clock,
-    get_reset,
-    control_reset,
-    list_faults,
-    add_fault,
-    remove_fault,
-    list_requests,
-    put_message,
-)
-
-
-def control_endpoints(is_enabled: bool) -> tuple[Endpoint, ...]:
-    """The endpoints. If they are not enabled, they answer a 404 that says how to enable them."""
-    if is_enabled:
-        return CONTROL_ENDPOINTS
-    return tuple(replace(endpoint, disabled=DISABLED) for endpoint in CONTROL_ENDPOINTS)
+    requests = site.journal.requests(int(call.query.get("limit", _REQUESTS)), after, chosen)
+    return {"now": format_time(site.services.clock.now()), "requests": requests}

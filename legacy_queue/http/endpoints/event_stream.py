@@ -3,25 +3,24 @@
 Source: "Queue AMQP Exchanges" for the events, the HTML standard's "Server-sent events" for the form.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import timedelta
 from itertools import takewhile
 
 from flask import Response
 
-from legacy_queue.domain.authentication import Identity
 from legacy_queue.domain.errors import InvalidRequestArguments
 from legacy_queue.domain.events import EXCHANGES
 from legacy_queue.domain.json_bytes import to_json
 from legacy_queue.domain.scopes import AnyOf
 from legacy_queue.domain.topics import topic_regex
 from legacy_queue.http.client_connection import disconnected
-from legacy_queue.http.endpoint import Call, Endpoint, endpoint
+from legacy_queue.http.endpoint import Call, endpoint
 from legacy_queue.http.endpoints.inspect import SCOPE, inspect_endpoint
-from legacy_queue.http.request_log import Environ
+from legacy_queue.http.site import Site
 from legacy_queue.ports import Clock
 from legacy_queue.services.events.event_buffer import BufferedEvent
-from legacy_queue.services.events.event_streams import BeginsAnew, EventFilter, EventStreams, Following
+from legacy_queue.services.events.event_streams import BeginsAnew, EventFilter, Following
 
 _QUERY = ("exchange", "follow", "lastEventId", "routingKey")
 _RETRY = 2000  # milliseconds until a client comes back
@@ -37,66 +36,62 @@ _AT_THE_BROKER = (
 )
 
 
-def event_endpoints(
-    project: str, sign_in: Callable[[Environ], Identity | None], *, has_broker: bool
-) -> tuple[Endpoint, Endpoint]:
-    """``/events`` and ``/inspect/v1/events``, with the exchanges of the project.
+def _at_the_broker(site: Site) -> str:
+    if not site.services.publisher.has_broker:
+        return ""
+    names = ", ".join(exchange.full_name(site.project) for exchange in EXCHANGES.values())
+    return _AT_THE_BROKER.format(names, site.project, " ".join(EXCHANGES))
 
-    With a broker only the second is served. The pages follow it, with the cookie that ``sign_in`` knows.
+
+@endpoint(
+    "GET",
+    "/events",
+    "Follow Events",
+    query=_QUERY,
+    scopes=AnyOf(("queue:events", SCOPE)),
+    has_prefix=False,
+    is_recorded=False,
+    disabled=_at_the_broker,
+)
+def events(call: Call) -> Response:
+    """The events from now on, or those after the event with the id in Last-Event-ID. The stream goes on
+    until the client or the server ends it. With a broker it is a 404 that says how to consume the events
+    there.
+
+    No event after the beginning of the answer is missed. These are the events of this server process,
+    which keeps the last 10,000. If events after that id are lost, as after a restart, the event
+    ``begins-anew`` comes first. Several processes need a broker for a complete stream: each has its own
+    events only. With ``follow`` false the answer ends after the events that this process has kept. A
+    routingKey has at most one ``#``.
     """
-
-    @endpoint(
-        "GET",
-        "/events",
-        "Follow Events",
-        query=_QUERY,
-        scopes=AnyOf(("queue:events", SCOPE)),
-        disabled=_at_the_broker(project) if has_broker else "",
-    )
-    def events(call: Call[tuple[EventStreams, Clock]]) -> Response:
-        """The events from now on, or those after the event with the id in Last-Event-ID. The stream goes on
-        until the client or the server ends it. With a broker it is a 404 that says how to consume the events
-        there.
-
-        No event after the beginning of the answer is missed. These are the events of this server process,
-        which keeps the last 10,000. If events after that id are lost, as after a restart, the event
-        ``begins-anew`` comes first. Several processes need a broker for a complete stream: each has its own
-        events only. With ``follow`` false the answer ends after the events that this process has kept. A
-        routingKey has at most one ``#``.
-        """
-        return _answer(call, project)
-
-    @inspect_endpoint("GET", "/inspect/v1/events", "Inspect Events", query=_QUERY, sign_in=sign_in)
-    def inspect_events(call: Call[tuple[EventStreams, Clock]]) -> Response:
-        """The events of this server process since its start, as ``/events``, with a broker too: for a person
-        who looks at the queue. It lacks the events that other processes have published.
-        """
-        return _answer(call, project)
-
-    return events, inspect_events
+    return _answer(call)
 
 
-def _at_the_broker(project: str) -> str:
-    names = ", ".join(exchange.full_name(project) for exchange in EXCHANGES.values())
-    return _AT_THE_BROKER.format(names, project, " ".join(EXCHANGES))
+@inspect_endpoint("GET", "/inspect/v1/events", "Inspect Events", query=_QUERY, takes_cookies=True)
+def inspect_events(call: Call) -> Response:
+    """The events of this server process since its start, as ``/events``, with a broker too: for a person
+    who looks at the queue. It lacks the events that other processes have published.
+    """
+    return _answer(call)
 
 
-def _answer(call: Call[tuple[EventStreams, Clock]], project: str) -> Response:
-    exchange = _exchange(call.query["exchange"], project) if "exchange" in call.query else None
+def _answer(call: Call) -> Response:
+    site = call.authorize()
+    clock = site.services.clock
+    exchange = _exchange(call.query["exchange"], site.project) if "exchange" in call.query else None
     after = call.environ.get("HTTP_LAST_EVENT_ID", call.query.get("lastEventId", ""))
-    streams, clock = call.authorize()
     stream: Iterator[bytes] = iter(())
     if call.environ["REQUEST_METHOD"] != "HEAD":
         address = f"address {call.environ.get('REMOTE_ADDR', '')}"
         names = (address, f"client {call.client_id}") if call.client_id else (address,)
         try:
             wanted = EventFilter(exchange, topic_regex(call.query.get("routingKey", "#")))
-            following = streams.follow(wanted, after, names, disconnected(call.environ))
+            following = site.services.event_streams.follow(wanted, after, names, disconnected(call.environ))
         except ValueError as error:
             raise InvalidRequestArguments(str(error)) from None
         if call.query.get("follow") == "false":
             following = takewhile(bool, following)
-        stream = _stream(following, project, clock)
+        stream = _stream(following, site.project, clock)
     return Response(stream, content_type="text/event-stream", headers=_HEADERS)
 
 

@@ -12,10 +12,7 @@ from legacy_queue.domain.task import Task
 from legacy_queue.domain.times import format_time
 from legacy_queue.http.endpoint import Call, Reply, endpoint
 from legacy_queue.http.paging import PAGED, page_answer
-from legacy_queue.services.tasks.group_changes import GroupChanges
-from legacy_queue.services.tasks.groups import Groups
-from legacy_queue.services.tasks.listing import Listing
-from legacy_queue.services.tasks.tasks import Tasks
+from legacy_queue.http.site import Site
 from legacy_queue.stores import Group
 
 _GROUP = "/task-group/<taskGroupId>"
@@ -52,7 +49,7 @@ def _of_each(scope: str) -> AllOf:
     scopes=_of_each("queue:status:<taskId>"),
     output="tasks-statuses-response",
 )
-def statuses(call: Call[Listing]) -> Reply:
+def statuses(call: Call) -> Reply:
     """The statuses of up to 1,000 tasks, in the order of the taskIds. Unknown tasks are left out.
 
     A page may hold fewer than ``limit`` and not be the last: send its continuationToken with the same body
@@ -67,7 +64,7 @@ def statuses(call: Call[Listing]) -> Reply:
     scopes=_of_each("queue:get-task:<taskId>"),
     output="tasks-response",
 )
-def tasks(call: Call[Listing]) -> Reply:
+def tasks(call: Call) -> Reply:
     """The definitions of up to 1,000 tasks, in pages like those of statuses."""
     return _tasks(call, "tasks", lambda task: {"taskId": task.task_id, "task": task.wire})
 
@@ -79,9 +76,9 @@ def tasks(call: Call[Listing]) -> Reply:
     scopes="queue:list-task-group:<taskGroupId>",
     output="task-group-response",
 )
-def get_task_group(call: Call[Groups]) -> Reply:
+def get_task_group(call: Call) -> Reply:
     """The schedulerId of a task group, when it expires, and when it was sealed, if it was."""
-    return group_wire(call.authorize().load(call.params["taskGroupId"]))
+    return group_wire(call.authorize().services.groups.load(call.params["taskGroupId"]))
 
 
 @_experimental(
@@ -90,13 +87,13 @@ def get_task_group(call: Call[Groups]) -> Reply:
     scopes=AllOf((f"queue:seal-task-group:{_OF_GROUP}",)),
     output="task-group-response",
 )
-def seal_task_group(call: Call[Groups]) -> Reply:
+def seal_task_group(call: Call) -> Reply:
     """Let a task group take no new task any more: createTask in it is a conflict from then on.
 
     The tasks of the group are not changed. Safe to repeat.
     """
-    groups = call.authorize(schedulerId=call.group().scheduler_id)
-    return group_wire(groups.seal(call.params["taskGroupId"]))
+    site = call.authorize(schedulerId=call.group().scheduler_id)
+    return group_wire(site.services.groups.seal(call.params["taskGroupId"]))
 
 
 @_experimental(
@@ -105,7 +102,7 @@ def seal_task_group(call: Call[Groups]) -> Reply:
     scopes=AllOf((f"queue:cancel-task-group:{_OF_GROUP}",)),
     output="cancel-task-group-response",
 )
-def cancel_task_group(call: Call[GroupChanges]) -> Reply:
+def cancel_task_group(call: Call) -> Reply:
     """Cancel the unresolved tasks of a sealed task group, as cancelTask does. A group that is not sealed is a
     conflict.
 
@@ -113,7 +110,7 @@ def cancel_task_group(call: Call[GroupChanges]) -> Reply:
     canceled itself.
     """
     group_id = call.params["taskGroupId"]
-    changes = call.authorize(schedulerId=call.group().scheduler_id)
+    changes = call.authorize(schedulerId=call.group().scheduler_id).services.group_changes
     canceled = changes.cancel(group_id)
     return {
         **call.params,
@@ -126,7 +123,7 @@ def cancel_task_group(call: Call[GroupChanges]) -> Reply:
 @_changing(
     "/task/<taskId>/priority", "Change Task Priority", scopes=_TASK_PRIORITY, output="task-status-response"
 )
-def change_task_priority(call: Call[Tasks]) -> Reply:
+def change_task_priority(call: Call) -> Reply:
     """Change the priority of an unresolved task. A claimed run goes on unchanged.
 
     A scope of createTask must be for the higher of both priorities, or for one above.
@@ -134,13 +131,13 @@ def change_task_priority(call: Call[Tasks]) -> Reply:
     queue = call.task_now().work_queue
     new = call.body["newPriority"]
     old = queue.priority
-    tasks_ = call.authorize(
+    site = call.authorize(
         provisionerId=queue.provisioner_id,
         workerType=queue.worker_type,
         priorities=at_least(min(old, new, key=PRIORITIES.index)),
         directions=[verb for verb in _DIRECTIONS if direction(old, new) in ("", verb)],
     )
-    return {"status": tasks_.change_priority(call.task_id, old, new).status()}
+    return {"status": site.services.tasks.change_priority(call.task_id, old, new).status()}
 
 
 @_changing(
@@ -149,14 +146,15 @@ def change_task_priority(call: Call[Tasks]) -> Reply:
     scopes=_GROUP_PRIORITY,
     output="task-group-priority-change-response",
 )
-def change_task_group_priority(call: Call[GroupChanges]) -> Reply:
+def change_task_group_priority(call: Call) -> Reply:
     """Change the priority of the unresolved tasks of a group, as changeTaskPriority does.
 
     A client with scopes only to raise, or only to lower, changes only those tasks. Tasks that join later have
     their own priority. Repeat a call that was cut off: it goes on with the remaining tasks.
     """
-    changes, directions = _directions(call, call.group())
+    site, directions = _directions(call, call.group())
     new = call.body["newPriority"]
+    changes = site.services.group_changes
     group, changed = changes.change_priority(call.params["taskGroupId"], new, directions)
     return {
         **call.params,
@@ -167,7 +165,7 @@ def change_task_group_priority(call: Call[GroupChanges]) -> Reply:
     }
 
 
-def _directions(call: Call[GroupChanges], group: Group) -> tuple[GroupChanges, Collection[str]]:
+def _directions(call: Call, group: Group) -> tuple[Site, Collection[str]]:
     """The directions in which the caller may change priorities; raises InsufficientScopes."""
     with suppress(InsufficientScopes):
         return call.authorize(schedulers=[group.scheduler_id], directions=()), _DIRECTIONS
@@ -175,17 +173,17 @@ def _directions(call: Call[GroupChanges], group: Group) -> tuple[GroupChanges, C
     return call.authorize(schedulers=[group.scheduler_id], directions=_DIRECTIONS), held
 
 
-def _may(call: Call[GroupChanges], direction: str) -> bool:
+def _may(call: Call, direction: str) -> bool:
     with suppress(InsufficientScopes):
         call.authorize(schedulers=(), directions=[direction])
         return True
     return False
 
 
-def _tasks(call: Call[Listing], name: str, to_wire: Callable[[Task], Any]) -> Reply:
+def _tasks(call: Call, name: str, to_wire: Callable[[Task], Any]) -> Reply:
     task_ids = list(dict.fromkeys(call.body.get("taskIds", ())))
-    listing = call.authorize(taskIds=task_ids)
-    ask = partial(listing.tasks, task_ids)
+    site = call.authorize(taskIds=task_ids)
+    ask = partial(site.services.listing.tasks, task_ids)
     return page_answer(call, name, "[0-9]{1,3}", ask, to_wire)
 
 

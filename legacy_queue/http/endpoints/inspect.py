@@ -14,22 +14,18 @@ from legacy_queue.domain.task import Task
 from legacy_queue.domain.times import format_time
 from legacy_queue.http.endpoint import Call, Reply, endpoint
 from legacy_queue.http.paging import PAGED, page_answer
-from legacy_queue.http.request_journal import Journal
-from legacy_queue.ports import Clock
+from legacy_queue.http.site import Site
 from legacy_queue.services.inspection.explanation import Wait
-from legacy_queue.services.inspection.peeking import Peeking
-from legacy_queue.services.inspection.pools import InspectedPool, Pools
-from legacy_queue.services.inspection.stories import Stories
-from legacy_queue.services.inspection.waits import Waits
-from legacy_queue.services.tasks.listing import Listing, Wanted
+from legacy_queue.services.inspection.pools import InspectedPool
+from legacy_queue.services.tasks.listing import Wanted
 
 SCOPE = "queue:inspect"
 SEARCHED = r"[\[{].*"  # places of a search, of each storage
-inspect_endpoint = partial(endpoint, scopes=SCOPE, service="inspect")
+inspect_endpoint = partial(endpoint, scopes=SCOPE, service="inspect", has_prefix=False, is_recorded=False)
 
 
 @inspect_endpoint("GET", "/inspect/v1/task/<taskId>", "Inspect Task", output="inspect-task-response")
-def inspect_task(call: Call[tuple[Waits, Stories, Journal, Clock]]) -> Reply:
+def inspect_task(call: Call) -> Reply:
     """What a task waits for and until when, the cause to act on first; and what happened to it, in order.
 
     Each moment of ``story`` has ``time``, ``what`` (a sentence) and ``kind``. A server with --control also
@@ -40,7 +36,7 @@ def inspect_task(call: Call[tuple[Waits, Stories, Journal, Clock]]) -> Reply:
     ``hiddenUntil``, ``held`` by the claim until ``takenUntil``, or ``gone``. Without --control, and where
     workers poll Azure, only ``held`` and ``gone`` are known.
     """
-    return explained(*call.authorize(), call.task_id)
+    return explained(call.authorize(), call.task_id)
 
 
 @inspect_endpoint(
@@ -50,7 +46,7 @@ def inspect_task(call: Call[tuple[Waits, Stories, Journal, Clock]]) -> Reply:
     query=(*PAGED, "state", "taskQueueId"),
     output="inspect-tasks-response",
 )
-def inspect_tasks(call: Call[Listing]) -> Reply:
+def inspect_tasks(call: Call) -> Reply:
     """The status structures of all unresolved tasks; with ``state`` those in that state, or ``all``; with
     ``taskQueueId`` those of that pool.
 
@@ -58,17 +54,19 @@ def inspect_tasks(call: Call[Listing]) -> Reply:
     taskIds. A page that is not the last may be empty.
     """
     wanted = Wanted(call.query.get("state", "unresolved"), call.query.get("taskQueueId", ""))
-    return page_answer(call, "tasks", SEARCHED, partial(call.authorize().search, wanted), Task.status)
+    return page_answer(
+        call, "tasks", SEARCHED, partial(call.authorize().services.listing.search, wanted), Task.status
+    )
 
 
 @inspect_endpoint("GET", "/inspect/v1/pools", "Inspect Pools", query=PAGED, output="inspect-pools-response")
-def inspect_pools(call: Call[tuple[Pools, Clock]]) -> Reply:
+def inspect_pools(call: Call) -> Reply:
     """The pools that have unresolved tasks or were called for in the last ten days: their tasks and
     messages by priority, and their callers, the last first. ``total`` is how many there are on all pages.
     """
-    pools, clock = call.authorize()
-    now = {"now": format_time(clock.now())}
-    return page_answer(call, "pools", TASK_QUEUE_ID, pools.list, pool_wire, now)
+    services = call.authorize().services
+    now = {"now": format_time(services.clock.now())}
+    return page_answer(call, "pools", TASK_QUEUE_ID, services.pools.list, pool_wire, now)
 
 
 @inspect_endpoint(
@@ -77,29 +75,28 @@ def inspect_pools(call: Call[tuple[Pools, Clock]]) -> Reply:
     "Inspect Messages",
     output="inspect-messages-response",
 )
-def inspect_messages(call: Call[tuple[Peeking, Clock]]) -> Reply:
+def inspect_messages(call: Call) -> Reply:
     """The messages in the queues of a pool, highest priority first, without receiving any.
 
     Embedded storage shows all messages, Azurite and Azure the first 32 visible ones of each priority.
     ``hidden`` is the number of messages that are not shown.
     """
     pool = call.params["provisionerId"], call.params["workerType"]
-    peeking, clock = call.authorize()
-    now = format_time(clock.now())
-    return {"taskQueueId": "/".join(pool), "now": now, **_messages(peeking.messages(*pool))}
+    services = call.authorize().services
+    now = format_time(services.clock.now())
+    return {"taskQueueId": "/".join(pool), "now": now, **_messages(services.peeking.messages(*pool))}
 
 
-def explained(
-    waits: Waits, stories: Stories, journal: Journal, clock: Clock, task_id: str
-) -> Mapping[str, Any]:
+def explained(site: Site, task_id: str) -> Mapping[str, Any]:
     """The answer of inspectTask. Raises ResourceNotFound."""
-    task, found = waits.of(task_id)
-    requests = journal.requests_of(task_id) if journal.is_kept else None
+    services = site.services
+    task, found = services.waits.of(task_id)
+    requests = site.journal.requests_of(task_id) if site.journal.is_kept else None
     return {
         "status": task.status(),
-        "now": format_time(clock.now()),
+        "now": format_time(services.clock.now()),
         "waitsFor": [_wait(wait) for wait in found],
-        "story": [moment.to_wire() for moment in stories.of(task, requests)],
+        "story": [moment.to_wire() for moment in services.stories.of(task, requests)],
     }
 
 
@@ -157,6 +154,3 @@ def _message(message: PeekedMessage) -> Mapping[str, Any]:
         "messageId": message.message_id,
         "inserted": format_time(message.inserted),
     }
-
-
-INSPECT_ENDPOINTS = (inspect_task, inspect_tasks, inspect_pools, inspect_messages)

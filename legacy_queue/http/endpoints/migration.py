@@ -10,7 +10,7 @@ from legacy_queue.domain.call_statistics import CALLS_KEPT
 from legacy_queue.domain.errors import InvalidRequestArguments
 from legacy_queue.domain.times import parse_duration
 from legacy_queue.http.endpoint import Call, Reply, endpoint
-from legacy_queue.services.inspection.migration_report import HOUR, MigrationReport
+from legacy_queue.services.inspection.migration_report import HOUR
 
 
 @endpoint(
@@ -20,14 +20,15 @@ from legacy_queue.services.inspection.migration_report import HOUR, MigrationRep
     scopes="queue:migration",
     query=("provisionerId", "since", "workerType"),
     output="migration-response",
+    has_prefix=False,
 )
-def migration(call: Call[MigrationReport]) -> Reply:
+def migration(call: Call) -> Reply:
     """For each pool, the callers of pollTaskUrls, claimTask and claimWork in the last ``since``
     (``24h``), and which steps of the migration their calls prevent. A call counts if its scopes allow it,
     whatever its answer. A caller is listed with all its calls since ``first``. ``reads`` are the reads that
     only ``anonymous-scopes`` allow to their callers.
     """
-    migration_report = call.authorize()
+    migration_report = call.authorize().services.migration_report
     window = _window(call.query.get("since", "24h"))
     return migration_report.report(window, call.query.get("provisionerId"), call.query.get("workerType"))
 

@@ -5,7 +5,6 @@ from functools import partial
 from legacy_queue.domain.times import format_time
 from legacy_queue.http.endpoint import Call, Reply, endpoint
 from legacy_queue.http.endpoints.artifacts import redirect
-from legacy_queue.services.artifacts.objects import Objects
 
 _uploading = partial(endpoint, service="object", scopes="object:upload:<projectId>:<objectName>")
 _downloading = partial(endpoint, service="object", scopes="object:download:<objectName>")
@@ -18,10 +17,10 @@ _downloading = partial(endpoint, service="object", scopes="object:download:<obje
     input="create-upload-request",
     output="create-upload-response",
 )
-def create_upload(call: Call[Objects]) -> Reply:
+def create_upload(call: Call) -> Reply:
     """Store inline data, or answer where to PUT the data before the upload is finished. Safe to repeat."""
-    objects = call.authorize(projectId=call.body["projectId"])
-    return objects.create_upload(call.params["objectName"], call.body)
+    site = call.authorize(projectId=call.body["projectId"])
+    return site.services.objects.create_upload(call.params["objectName"], call.body)
 
 
 @_uploading(
@@ -30,10 +29,10 @@ def create_upload(call: Call[Objects]) -> Reply:
     "Mark an Upload as Complete",
     input="finish-upload-request",
 )
-def finish_upload(call: Call[Objects]) -> Reply:
+def finish_upload(call: Call) -> Reply:
     """Make an uploaded object with these hashes available for download. Safe to repeat."""
-    objects = call.authorize(projectId=call.body["projectId"])
-    objects.finish_upload(call.params["objectName"], call.body)
+    site = call.authorize(projectId=call.body["projectId"])
+    site.services.objects.finish_upload(call.params["objectName"], call.body)
     return {}
 
 
@@ -44,23 +43,23 @@ def finish_upload(call: Call[Objects]) -> Reply:
     input="download-object-request",
     output="download-object-response",
 )
-def start_download(call: Call[Objects]) -> Reply:
+def start_download(call: Call) -> Reply:
     """Answer where to GET the object, by one of the accepted methods: getUrl, or simple."""
     accepted = call.body["acceptDownloadMethods"]
-    return call.authorize().start_download(call.params["objectName"], accepted)
+    return call.authorize().services.objects.start_download(call.params["objectName"], accepted)
 
 
 @_downloading("GET", "/metadata/<objectName>", "Get an Object's Metadata", output="get-object-response")
-def object_(call: Call[Objects]) -> Reply:
+def object_(call: Call) -> Reply:
     """The object's project, expiry and hashes."""
-    artifact = call.authorize().find(call.params["objectName"])
+    artifact = call.authorize().services.objects.find(call.params["objectName"])
     expires = format_time(artifact.expires)
     return {"projectId": artifact.project_id, "expires": expires, "hashes": artifact.hashes}
 
 
 @_downloading("GET", "/download/<objectName>", "Get an Object's Data")
-def download(call: Call[Objects]) -> Reply:
+def download(call: Call) -> Reply:
     """Redirect to the object."""
-    objects = call.authorize()
+    objects = call.authorize().services.objects
     answer = objects.start_download(call.params["objectName"], {"simple": True})
     return redirect("object", answer["url"])

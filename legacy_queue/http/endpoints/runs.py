@@ -6,7 +6,6 @@ Source: docs/explanation/http-contract.md.
 import re
 from datetime import timedelta
 from functools import partial
-from typing import Any
 
 from werkzeug.http import parse_dict_header
 
@@ -15,10 +14,7 @@ from legacy_queue.domain.task import Worker
 from legacy_queue.http.client_connection import disconnected
 from legacy_queue.http.endpoint import Call, Reply, endpoint
 from legacy_queue.http.request_log import record_of
-from legacy_queue.services.claim_work.claim_work import ClaimWork
-from legacy_queue.services.tasks.claims import ClaimProof, Claims
-from legacy_queue.services.tasks.tasks import Tasks
-from legacy_queue.services.workers.polling import Polling
+from legacy_queue.services.tasks.claims import ClaimProof
 
 _RUN = "/task/<taskId>/runs/<runId>"
 _POOL = "<provisionerId>/<workerType>"
@@ -47,9 +43,9 @@ _resolving = partial(endpoint, scopes=_on_run("resolve-task", "resolve-task"), o
     scopes=_POLLING,
     output="poll-task-urls-response",
 )
-def poll_task_urls(call: Call[Polling]) -> Reply:
+def poll_task_urls(call: Call) -> Reply:
     """Signed URLs to poll the Azure queues of a pool, and to delete from them. Poll in this order."""
-    return call.authorize().poll_urls(*_pool(call), call.client_id)
+    return call.authorize().services.polling.poll_urls(*_pool(call), call.client_id, call.url_life)
 
 
 @endpoint(
@@ -61,7 +57,7 @@ def poll_task_urls(call: Call[Polling]) -> Reply:
     output="claim-work-response",
     task_queue_route="/claim-work/<taskQueueId>",
 )
-def claim_work(call: Call[ClaimWork]) -> Reply:
+def claim_work(call: Call) -> Reply:
     """Claim up to ``tasks`` pending tasks, highest priority first.
 
     The answer comes as soon as a task is pending, and is empty after 20 seconds. Fewer tasks than requested
@@ -69,11 +65,13 @@ def claim_work(call: Call[ClaimWork]) -> Reply:
     With the header ``Prefer: wait=2`` (RFC 7240) it waits at most 2 seconds, with ``wait=0`` not at all.
     """
     worker = _worker(call)
-    work = call.authorize(workerGroup=worker.worker_group, workerId=worker.worker_id)
+    site = call.authorize(workerGroup=worker.worker_group, workerId=worker.worker_id)
     count = call.body.get("tasks", 1)
     names_task_queue = "taskQueueId" in call.params
     is_disconnected = disconnected(call.environ)
-    answer = work.claim(*_pool(call), worker, count, is_disconnected, names_task_queue, _preferred_wait(call))
+    answer = site.services.claim_work.claim(
+        *_pool(call), worker, count, is_disconnected, names_task_queue, _preferred_wait(call)
+    )
     record_of(call.environ).is_disconnected = is_disconnected()
     return answer
 
@@ -86,12 +84,12 @@ def claim_work(call: Call[ClaimWork]) -> Reply:
     input="task-claim-request",
     output="task-claim-response",
 )
-def claim_task(call: Call[Claims]) -> Reply:
+def claim_task(call: Call) -> Reply:
     """Claim a pending run, or the next run after an expired claim."""
     task = call.task()
     worker = _worker(call)
     queue = task.work_queue
-    claims = call.authorize(
+    site = call.authorize(
         provisionerId=queue.provisioner_id,
         workerType=queue.worker_type,
         workerGroup=worker.worker_group,
@@ -99,7 +97,7 @@ def claim_task(call: Call[Claims]) -> Reply:
     )
     # Go clients send unset fields as empty strings
     proof = ClaimProof(*(call.body.get(name) or None for name in ("messageId", "receipt", "signature")))
-    return claims.claim(task, call.run_id, worker, proof, call.client_id)
+    return site.services.claims.claim(task, call.run_id, worker, proof, call.client_id)
 
 
 @endpoint(
@@ -109,45 +107,45 @@ def claim_task(call: Call[Claims]) -> Reply:
     scopes=_on_run("reclaim-task", "claim-task"),
     output="task-reclaim-response",
 )
-def reclaim_task(call: Call[Claims]) -> Reply:
+def reclaim_task(call: Call) -> Reply:
     """Extend the claim on a run before it expires."""
-    return call.authorize_holder().reclaim(call.task_id, call.run_id)
+    return call.authorize_holder().services.claims.reclaim(call.task_id, call.run_id)
 
 
 @_resolving(
     "POST", f"{_RUN}/completed", "Report Run Completed", input="task-completed-request", input_optional=True
 )
-def report_completed(call: Call[Tasks]) -> Reply:
+def report_completed(call: Call) -> Reply:
     """Resolve a running run as completed, or as failed if a very old worker says ``success: false``."""
     state = "failed" if call.body and call.body.get("success") is False else "completed"
     return _reported(call, state, state)
 
 
 @_resolving("POST", f"{_RUN}/failed", "Report Run Failed")
-def report_failed(call: Call[Tasks]) -> Reply:
+def report_failed(call: Call) -> Reply:
     """Resolve a running run as failed, because the task's own code failed."""
     return _reported(call, "failed", "failed")
 
 
 @_resolving("POST", f"{_RUN}/exception", "Report Task Exception", input="task-exception-request")
-def report_exception(call: Call[Tasks]) -> Reply:
+def report_exception(call: Call) -> Reply:
     """Resolve a running run as exception. A new run follows after worker-shutdown and intermittent-task."""
     return _reported(call, "exception", call.body["reason"].replace("resources-", "resource-"))
 
 
-def _preferred_wait(call: Call[Any]) -> timedelta | None:
+def _preferred_wait(call: Call) -> timedelta | None:
     seconds = parse_dict_header(call.environ.get("HTTP_PREFER", "")).get("wait") or ""
     return timedelta(seconds=int(seconds)) if re.fullmatch("[0-9]{1,5}", seconds) else None
 
 
-def _pool(call: Call[Any]) -> tuple[str, str]:
+def _pool(call: Call) -> tuple[str, str]:
     return call.params["provisionerId"], call.params["workerType"]
 
 
-def _worker(call: Call[Any]) -> Worker:
+def _worker(call: Call) -> Worker:
     return Worker(call.body["workerGroup"], call.body["workerId"])
 
 
-def _reported(call: Call[Tasks], state: str, reason: str) -> Reply:
-    tasks = call.authorize_holder()
+def _reported(call: Call, state: str, reason: str) -> Reply:
+    tasks = call.authorize_holder().services.tasks
     return {"status": tasks.report(call.task_id, call.run_id, state, reason).status()}

@@ -12,8 +12,6 @@ from legacy_queue.domain.times import format_time
 from legacy_queue.domain.worker_record import PoolPath, WorkerRecord
 from legacy_queue.http.endpoint import Call, Reply, endpoint
 from legacy_queue.http.paging import PAGED, page_answer, path_page_answer
-from legacy_queue.services.tasks.task_queues import TaskQueues
-from legacy_queue.services.workers.workers import Workers
 
 _QUEUES = "/task-queues"
 _QUEUE = f"{_QUEUES}/<taskQueueId>"
@@ -32,7 +30,7 @@ _listing = partial(endpoint, "GET", query=PAGED)
     output="pending-tasks-response",
     task_queue_route="/pending/<taskQueueId>",
 )
-def pending_tasks(call: Call[TaskQueues]) -> Reply:
+def pending_tasks(call: Call) -> Reply:
     """How many tasks of a pool are pending. The count includes the changes of this server process at
     once, and those of others within 2 s, or later if storage takes longer than half a second to count.
     """
@@ -52,7 +50,7 @@ def pending_tasks(call: Call[TaskQueues]) -> Reply:
     scopes=AllOf(_COUNTS),
     output="task-queue-counts-response",
 )
-def task_queue_counts(call: Call[TaskQueues]) -> Reply:
+def task_queue_counts(call: Call) -> Reply:
     """How many tasks of a pool are pending, and how many are claimed, as exact as pendingTasks."""
     return _counts(call, [call.params["taskQueueId"]])[0]
 
@@ -66,7 +64,7 @@ def task_queue_counts(call: Call[TaskQueues]) -> Reply:
     output="task-queue-counts-list-response",
     stability="experimental",
 )
-def task_queue_counts_batch(call: Call[TaskQueues]) -> Reply:
+def task_queue_counts_batch(call: Call) -> Reply:
     """The counts of up to 1000 pools, in the order of the request."""
     return {"taskQueueCounts": _counts(call, call.body["taskQueueIds"])}
 
@@ -78,7 +76,7 @@ def task_queue_counts_batch(call: Call[TaskQueues]) -> Reply:
     output="list-pending-tasks-response",
     stability="experimental",
 )
-def list_pending_tasks(call: Call[TaskQueues]) -> Reply:
+def list_pending_tasks(call: Call) -> Reply:
     """The pending tasks of a pool, in pages like those of listTaskGroup. The task that has waited for
     the longest time comes first, whatever its priority. The tasks stay pending.
     """
@@ -92,7 +90,7 @@ def list_pending_tasks(call: Call[TaskQueues]) -> Reply:
     output="list-claimed-tasks-response",
     stability="experimental",
 )
-def list_claimed_tasks(call: Call[TaskQueues]) -> Reply:
+def list_claimed_tasks(call: Call) -> Reply:
     """The claimed tasks of a pool, in pages like those of listTaskGroup, the oldest claim first."""
     return _tasks(call, "running", _claimed)
 
@@ -103,9 +101,9 @@ def list_claimed_tasks(call: Call[TaskQueues]) -> Reply:
     scopes="queue:list-task-queues",
     output="list-taskqueues-response",
 )
-def list_task_queues(call: Call[Workers]) -> Reply:
+def list_task_queues(call: Call) -> Reply:
     """The known pools of all provisioners, in pages like those of listProvisioners."""
-    return path_page_answer(call, "taskQueues", 2, call.authorize().task_queues, _described)
+    return path_page_answer(call, "taskQueues", 2, call.authorize().services.workers.task_queues, _described)
 
 
 @_getting(
@@ -114,10 +112,10 @@ def list_task_queues(call: Call[Workers]) -> Reply:
     scopes="queue:get-task-queue:<taskQueueId>",
     output="taskqueue-response",
 )
-def get_task_queue(call: Call[Workers]) -> Reply:
+def get_task_queue(call: Call) -> Reply:
     """The record of a pool, as in getWorkerType, without its actions."""
     pool = PoolPath(call.params["provisionerId"], call.params["workerType"])
-    return _described(call.authorize().load(pool))
+    return _described(call.authorize().services.workers.load(pool))
 
 
 def _described(record: WorkerRecord) -> dict[str, str]:
@@ -126,8 +124,9 @@ def _described(record: WorkerRecord) -> dict[str, str]:
     return {name: wire[name] for name in names}
 
 
-def _counts(call: Call[TaskQueues], task_queue_ids: list[str]) -> list[dict[str, str | int]]:
-    counts = call.authorize(taskQueueIds=task_queue_ids).counts(task_queue_ids)
+def _counts(call: Call, task_queue_ids: list[str]) -> list[dict[str, str | int]]:
+    site = call.authorize(taskQueueIds=task_queue_ids)
+    counts = site.services.task_queues.counts(task_queue_ids)
     return [
         {
             **dict(zip(("provisionerId", "workerType"), task_queue_id.split("/"), strict=True)),
@@ -139,8 +138,8 @@ def _counts(call: Call[TaskQueues], task_queue_ids: list[str]) -> list[dict[str,
     ]
 
 
-def _tasks(call: Call[TaskQueues], state: str, to_wire: Callable[[Task], Reply]) -> Reply:
-    ask = partial(call.authorize().tasks, call.params["taskQueueId"], state)
+def _tasks(call: Call, state: str, to_wire: Callable[[Task], Reply]) -> Reply:
+    ask = partial(call.authorize().services.task_queues.tasks, call.params["taskQueueId"], state)
     return page_answer(call, "tasks", _PLACE, ask, to_wire)
 
 

@@ -13,8 +13,6 @@ from legacy_queue.domain.task import Task
 from legacy_queue.http.endpoint import Call, Endpoint, Handler, Reply, endpoint
 from legacy_queue.http.endpoints.groups import group_wire
 from legacy_queue.http.paging import PAGED, page_answer
-from legacy_queue.services.tasks.groups import Groups
-from legacy_queue.services.tasks.listing import Listing
 from legacy_queue.services.tasks.tasks import Tasks
 
 _POOL = "<provisionerId>/<workerType>"
@@ -48,9 +46,9 @@ def _on_task(verb: str) -> AnyOf:
 
 
 @endpoint("GET", "/task/<taskId>", "Get Task Definition", scopes="queue:get-task:<taskId>", output="task")
-def task(call: Call[Tasks]) -> Reply:
+def task(call: Call) -> Reply:
     """The definition of the task, with its defaults filled in."""
-    return call.authorize().load(call.task_id).wire
+    return call.authorize().services.tasks.load(call.task_id).wire
 
 
 @endpoint(
@@ -60,25 +58,25 @@ def task(call: Call[Tasks]) -> Reply:
     scopes="queue:status:<taskId>",
     output="task-status-response",
 )
-def status(call: Call[Tasks]) -> Reply:
+def status(call: Call) -> Reply:
     """The status structure of the task."""
-    return _status(call.authorize().load(call.task_id))
+    return _status(call.authorize().services.tasks.load(call.task_id))
 
 
 @_creating("PUT", "/task/<taskId>", "Create New Task", _CREATE, AllOf((_DEFINE, *_SCHEDULE)))
-def create_task(call: Call[Tasks]) -> Reply:
+def create_task(call: Call) -> Reply:
     """Create a task. It is pending at once unless it has dependencies. Safe to repeat."""
     return _status(_as_creator(call).create(call.task_id, call.body))
 
 
 @_creating("POST", "/task/<taskId>/define", "Define Task", _CREATE, _DEFINE, stability="deprecated")
-def define_task(call: Call[Tasks]) -> Reply:
+def define_task(call: Call) -> Reply:
     """Create a task that depends on itself: only scheduleTask makes it pending. Safe to repeat."""
     return _status(_as_creator(call, call.task_id).define(call.task_id, call.body))
 
 
 @_changing("POST", "/task/<taskId>/schedule", "Schedule Defined Task", scopes=_on_task("schedule-task"))
-def schedule_task(call: Call[Tasks]) -> Reply:
+def schedule_task(call: Call) -> Reply:
     """Make an unscheduled task pending, regardless of its dependencies. Any other task is not changed."""
     return _status(_as_scheduler(call).schedule(call.task_id))
 
@@ -90,13 +88,13 @@ def schedule_task(call: Call[Tasks]) -> Reply:
     scopes=_on_task("rerun-task"),
     stability="deprecated",
 )
-def rerun_task(call: Call[Tasks]) -> Reply:
+def rerun_task(call: Call) -> Reply:
     """Give a resolved or unscheduled task another run and all its retries. Any other is not changed."""
     return _status(_as_scheduler(call).rerun(call.task_id))
 
 
 @_changing("POST", "/task/<taskId>/cancel", "Cancel Task", scopes=_on_task("cancel-task"))
-def cancel_task(call: Call[Tasks]) -> Reply:
+def cancel_task(call: Call) -> Reply:
     """Resolve an unresolved task as exception/canceled. A resolved task is not changed."""
     return _status(_as_scheduler(call).cancel(call.task_id))
 
@@ -107,7 +105,7 @@ def cancel_task(call: Call[Tasks]) -> Reply:
     scopes="queue:list-task-group:<taskGroupId>",
     output="list-task-group-response",
 )
-def list_task_group(call: Call[tuple[Groups, Listing]]) -> Reply:
+def list_task_group(call: Call) -> Reply:
     """The tasks of a group, at most ``limit`` in a page. A page has about 4 MiB of JSON at most, so it may
     hold fewer and not be the last.
 
@@ -115,11 +113,11 @@ def list_task_group(call: Call[tuple[Groups, Listing]]) -> Reply:
     that joins meanwhile does not make others be listed twice or left out. Each page has the answer of
     getTaskGroup too.
     """
-    groups, listing = call.authorize()
+    services = call.authorize().services
     task_group_id = call.params["taskGroupId"]
-    group = groups.find(task_group_id)
+    group = services.groups.find(task_group_id)
     beside = group_wire(group) if group else call.params
-    ask = partial(listing.group, task_group_id)
+    ask = partial(services.listing.group, task_group_id)
     return page_answer(call, "tasks", TASK_ID, ask, _listed, beside)
 
 
@@ -129,13 +127,13 @@ def list_task_group(call: Call[tuple[Groups, Listing]]) -> Reply:
     scopes="queue:list-dependent-tasks:<taskId>",
     output="list-dependent-tasks-response",
 )
-def list_dependent_tasks(call: Call[Listing]) -> Reply:
+def list_dependent_tasks(call: Call) -> Reply:
     """The tasks that depend on a task, in pages like those of listTaskGroup."""
-    ask = partial(call.authorize().dependents, call.task_id)
+    ask = partial(call.authorize().services.listing.dependents, call.task_id)
     return page_answer(call, "tasks", TASK_ID, ask, _listed, call.params)
 
 
-def _as_creator(call: Call[Tasks], *more_dependencies: str) -> Tasks:
+def _as_creator(call: Call, *more_dependencies: str) -> Tasks:
     body = call.body
     provisioner_id, worker_type = pool_in(call.body)
     dependencies = {*body.get("dependencies", ()), *more_dependencies}
@@ -156,16 +154,16 @@ def _as_creator(call: Call[Tasks], *more_dependencies: str) -> Tasks:
         workerType=worker_type,
         # clients from before there were projects have no scope for "none"
         projects=[] if project_id == NO_PROJECT else [project_id],
-    )
+    ).services.tasks
 
 
-def _as_scheduler(call: Call[Tasks]) -> Tasks:
+def _as_scheduler(call: Call) -> Tasks:
     definition = call.task().definition
     return call.authorize(
         schedulerId=definition.scheduler_id,
         taskGroupId=definition.task_group_id,
         projectId=definition.project_id,
-    )
+    ).services.tasks
 
 
 def _status(task: Task) -> Reply:

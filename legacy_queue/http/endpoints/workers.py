@@ -21,7 +21,6 @@ from legacy_queue.http.endpoint import Call, Endpoint, Handler, Reply, endpoint
 from legacy_queue.http.paging import PAGED, RenderItem, path_page_answer
 from legacy_queue.http.schemas import SCHEMAS
 from legacy_queue.services.pages import Page
-from legacy_queue.services.workers.workers import Workers
 
 _PROVISIONERS = "/provisioners"
 _PROVISIONER = f"{_PROVISIONERS}/<provisionerId>"
@@ -52,14 +51,14 @@ def _declaring(route: str, title: str, scope: str, schema: str) -> Callable[[Han
     scopes="queue:list-provisioners",
     output="list-provisioners-response",
 )
-def list_provisioners(call: Call[Workers]) -> Reply:
+def list_provisioners(call: Call) -> Reply:
     """All known provisioners, at most ``limit`` in a page. A page may hold fewer and not be the last.
 
     If more follow, the page has a continuationToken: send it as a query parameter for the next page. For
     today's callers a provisioner ends with its last task queue.
     """
     if call.is_todays:
-        ask = call.authorize().provisioners_of_today
+        ask = call.authorize().services.workers.provisioners_of_today
         return path_page_answer(call, "provisioners", 1, ask, WorkerRecord.to_wire)
     return _page(call, None, "provisioners", WorkerRecord.to_wire)
 
@@ -70,17 +69,18 @@ def list_provisioners(call: Call[Workers]) -> Reply:
     scopes="queue:get-provisioner:<provisionerId>",
     output="provisioner-response",
 )
-def get_provisioner(call: Call[Workers]) -> Reply:
+def get_provisioner(call: Call) -> Reply:
     """The record of a provisioner. lastDateActive may be half an hour old. For today's callers it ends with
     its last task queue.
     """
     if call.is_todays:
-        return call.authorize().provisioner_of_today(ProvisionerPath(*call.params.values())).to_wire()
+        workers = call.authorize().services.workers
+        return workers.provisioner_of_today(ProvisionerPath(*call.params.values())).to_wire()
     return _get(call)
 
 
 @_declaring(_PROVISIONER, "Update a provisioner", "provisioner:<provisionerId>", "provisioner")
-def declare_provisioner(call: Call[Workers]) -> Reply:
+def declare_provisioner(call: Call) -> Reply:
     """Declare some properties of a provisioner, known or not. Its other properties are not changed.
 
     It says that the provisioner is active, if it was not within six hours. Without properties, it needs the
@@ -95,7 +95,7 @@ def declare_provisioner(call: Call[Workers]) -> Reply:
     scopes="queue:list-worker-types:<provisionerId>",
     output="list-workertypes-response",
 )
-def list_worker_types(call: Call[Workers]) -> Reply:
+def list_worker_types(call: Call) -> Reply:
     """The known pools of a provisioner, in pages like those of listProvisioners."""
     return _page(call, ProvisionerPath(*call.params.values()), "workerTypes", WorkerRecord.to_wire)
 
@@ -106,13 +106,13 @@ def list_worker_types(call: Call[Workers]) -> Reply:
     scopes=f"queue:get-worker-type:{_OF_POOL}",
     output="workertype-response",
 )
-def get_worker_type(call: Call[Workers]) -> Reply:
+def get_worker_type(call: Call) -> Reply:
     """The record of a pool, with the actions of its provisioner whose context is ``worker-type``."""
     return _get(call)
 
 
 @_declaring(_WORKER_TYPE, "Update a worker-type", f"worker-type:{_OF_POOL}", "workertype")
-def declare_worker_type(call: Call[Workers]) -> Reply:
+def declare_worker_type(call: Call) -> Reply:
     """Declare some properties of a pool, as declareProvisioner does for a provisioner.
 
     The provisioner does not expire before its pool.
@@ -128,7 +128,7 @@ def declare_worker_type(call: Call[Workers]) -> Reply:
     query=(*PAGED, "quarantined"),
     output="list-workers-response",
 )
-def list_workers(call: Call[Workers]) -> Reply:
+def list_workers(call: Call) -> Reply:
     """The known workers of a pool, in pages like those of listProvisioners.
 
     ``quarantined`` selects the workers that are quarantined (true) or are not (false); then a page may hold
@@ -143,7 +143,7 @@ def list_workers(call: Call[Workers]) -> Reply:
     scopes=f"queue:get-worker:{_OF_POOL}/{_OF_WORKER}",
     output="worker-response",
 )
-def get_worker(call: Call[Workers]) -> Reply:
+def get_worker(call: Call) -> Reply:
     """The record of a worker: its last claimed runs, and until when it is quarantined, if it is."""
     return _get(call)
 
@@ -156,7 +156,7 @@ def get_worker(call: Call[Workers]) -> Reply:
     input="quarantine-worker-request",
     output="worker-response",
 )
-def quarantine_worker(call: Call[Workers]) -> Reply:
+def quarantine_worker(call: Call) -> Reply:
     """Give a worker no work until that time; a time in the past ends its quarantine. ``quarantineInfo`` says
     why. It is kept with the client and the time of the call, for the last 20 calls.
 
@@ -165,30 +165,32 @@ def quarantine_worker(call: Call[Workers]) -> Reply:
     """
     until = given(call.body, "quarantineUntil", parse_time)
     info = call.body.get("quarantineInfo", "")
-    return call.authorize().quarantine(WorkerPath(*call.params.values()), until, call.client_id, info)
+    workers = call.authorize().services.workers
+    return workers.quarantine(WorkerPath(*call.params.values()), until, call.client_id, info)
 
 
 @_declaring(f"{_WORKER_TYPE}/{_OF_WORKER}", "Declare a worker", f"worker:{_OF_POOL}/{_OF_WORKER}", "worker")
-def declare_worker(call: Call[Workers]) -> Reply:
+def declare_worker(call: Call) -> Reply:
     """Declare when a worker expires, known or not. Without a property, declare that it is active."""
     return _declare(call)
 
 
-def _get(call: Call[Workers]) -> Reply:
-    return call.authorize().describe(path_in(call.params))
+def _get(call: Call) -> Reply:
+    return call.authorize().services.workers.describe(path_in(call.params))
 
 
-def _declare(call: Call[Workers]) -> Reply:
-    return call.authorize(properties=sorted(call.body)).declare(path_in(call.params), call.body)
+def _declare(call: Call) -> Reply:
+    site = call.authorize(properties=sorted(call.body))
+    return site.services.workers.declare(path_in(call.params), call.body)
 
 
 def _page(
-    call: Call[Workers],
+    call: Call,
     parent: ProvisionerPath | PoolPath | None,
     name: str,
     to_wire: Callable[[WorkerRecord], Any],
 ) -> Reply:
-    workers = call.authorize()
+    workers = call.authorize().services.workers
     above = tuple(parent or ())
     is_quarantined = {"true": True, "false": False}.get(call.query.get("quarantined", ""))
 

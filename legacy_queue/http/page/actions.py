@@ -4,6 +4,7 @@ A form has a token against forgery, and the caller needs the scopes of the call.
 """
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from flask import Response
@@ -12,13 +13,13 @@ from legacy_queue.domain.errors import InputError, InsufficientScopes
 from legacy_queue.domain.scopes import missing
 from legacy_queue.domain.task import Task
 from legacy_queue.domain.times import MILLISECOND, duration_words, given, parse_time
-from legacy_queue.http.endpoint import Call, Endpoint
-from legacy_queue.http.endpoints.control import ControlServices, move_clock
+from legacy_queue.http.endpoint import Call, Endpoint, endpoint
+from legacy_queue.http.endpoints.control import move_clock
 from legacy_queue.http.endpoints.groups import change_task_priority
+from legacy_queue.http.endpoints.inspect import SCOPE
 from legacy_queue.http.endpoints.tasks import cancel_task, rerun_task, schedule_task
-from legacy_queue.http.page.sign_in import SignIn
 from legacy_queue.http.request_log import record_of
-from legacy_queue.services.tasks.tasks import Tasks
+from legacy_queue.http.site import Site
 
 ACTIONS: Mapping[str, Endpoint] = {
     "cancel": cancel_task,
@@ -35,73 +36,72 @@ _NEXT_TIMES = {
 }
 
 
-class Actions:
-    """``control`` is None for a server that tests cannot control."""
+page_endpoint = partial(
+    endpoint, scopes=SCOPE, service="page", has_prefix=False, is_recorded=False, takes_cookies=True
+)
 
-    def __init__(self, sign_in: SignIn, control: ControlServices | None) -> None:
-        self._sign_in = sign_in
-        self._control = control
 
-    def possible(self, call: Call[Any], task: Task, answer: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The actions for the state of the task for which the caller has the scopes; those of the clock are
-        the times until which it can be moved, and what happens then.
-        """
-        states = {
-            "cancel": not task.is_resolved,
-            "rerun": task.is_resolved and answer["now"] < answer["status"]["deadline"],
-            "schedule": task.state == "unscheduled",
-            "priority": not task.is_resolved,
-        }
-        possible: dict[str, Any] = {
-            name: True for name, fits in states.items() if fits and self._may(call, ACTIONS[name], task)
-        }
-        if self._control and not self._control.clock.state().reason and self._may(call, move_clock, task):
-            now = parse_time(answer["now"])
-            possible["clock"] = [
-                (until, f"{_NEXT_TIMES.get(wait['situation'], 'Go on')}: {words} pass for all tasks")
-                for wait in answer["waitsFor"]
-                if (until := wait.get("until"))
-                for words in [duration_words((parse_time(until) - now).total_seconds())]
-            ]
-        return possible if self._sign_in.token(call.environ) else {}
+def possible_actions(call: Call, site: Site, task: Task, answer: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The actions for the state of the task for which the caller has the scopes; those of the clock are the
+    times until which it can be moved, and what happens then.
+    """
+    if not site.sign_in.token(call.environ):
+        return {}
+    states = {
+        "cancel": not task.is_resolved,
+        "rerun": task.is_resolved and answer["now"] < answer["status"]["deadline"],
+        "schedule": task.state == "unscheduled",
+        "priority": not task.is_resolved,
+    }
+    possible: dict[str, Any] = {
+        name: True for name, fits in states.items() if fits and _may(call, ACTIONS[name], task)
+    }
+    if site.control and not site.control.clock.state().reason and _may(call, move_clock, task):
+        now = parse_time(answer["now"])
+        possible["clock"] = [
+            (until, f"{_NEXT_TIMES.get(wait['situation'], 'Go on')}: {words} pass for all tasks")
+            for wait in answer["waitsFor"]
+            if (until := wait.get("until"))
+            for words in [duration_words((parse_time(until) - now).total_seconds())]
+        ]
+    return possible
 
-    def act_on_task(self, call: Call[Tasks]) -> Response:
-        """Do what the form says, as the call of the API would. Leads back to the page of the task."""
-        tasks = call.authorize()
-        body = call.body
-        if not self._sign_in.is_own(call.environ, body["token"]):
-            raise InsufficientScopes("the form is not of this session: load the page again")
-        target = ACTIONS[body["action"]]
-        needed: Any = tasks
-        sent = None
-        if target is change_task_priority:
-            sent = {"newPriority": body["newPriority"]}
-        elif target is move_clock:
-            if not self._control:
-                raise InputError("action: the clock can be moved with --control only")
-            needed = self._control.clock
-            left = given(body, "until", parse_time) - needed.state().now
-            sent = {"advance": f"{max(left // MILLISECOND, 0) + 1}ms"}
-        record = record_of(call.environ)
-        record.endpoint = target.name
-        record.call = target.name, call.params
-        target.handler(call.of(target, needed, sent))
-        return Response(
-            status=303, headers={"Location": call.environ["PATH_INFO"], "Cache-Control": "no-store"}
-        )
 
-    def _may(self, call: Call[Any], target: Endpoint, task: Task) -> bool:
-        definition = task.definition
-        fields = {
-            "taskId": task.task_id,
-            "schedulerId": definition.scheduler_id,
-            "taskGroupId": definition.task_group_id,
-            "projectId": definition.project_id,
-            "provisionerId": task.work_queue.provisioner_id,
-            "workerType": task.work_queue.worker_type,
-            "priorities": ["highest"],
-        }
-        return target.scopes is not None and any(
-            missing(call.scopes, target.scopes, {**fields, "directions": [direction]}) is None
-            for direction in ("raise", "lower")
-        )
+@page_endpoint("POST", "/ui/tasks/<taskId>", "Page", input="page-action")
+def act_on_task(call: Call) -> Response:
+    """Do what the form says, as the call of the API would. Leads back to the page of the task."""
+    site = call.authorize()
+    body = call.body
+    if not site.sign_in.is_own(call.environ, body["token"]):
+        raise InsufficientScopes("the form is not of this session: load the page again")
+    target = ACTIONS[body["action"]]
+    sent = None
+    if target is change_task_priority:
+        sent = {"newPriority": body["newPriority"]}
+    elif target is move_clock:
+        if not site.control:
+            raise InputError("action: the clock can be moved with --control only")
+        left = given(body, "until", parse_time) - site.control.clock.state().now
+        sent = {"advance": f"{max(left // MILLISECOND, 0) + 1}ms"}
+    record = record_of(call.environ)
+    record.endpoint = target.name
+    record.call = target.name, call.params
+    target.handler(call.of(target, sent))
+    return Response(status=303, headers={"Location": call.environ["PATH_INFO"], "Cache-Control": "no-store"})
+
+
+def _may(call: Call, target: Endpoint, task: Task) -> bool:
+    definition = task.definition
+    fields = {
+        "taskId": task.task_id,
+        "schedulerId": definition.scheduler_id,
+        "taskGroupId": definition.task_group_id,
+        "projectId": definition.project_id,
+        "provisionerId": task.work_queue.provisioner_id,
+        "workerType": task.work_queue.worker_type,
+        "priorities": ["highest"],
+    }
+    return target.scopes is not None and any(
+        missing(call.scopes, target.scopes, {**fields, "directions": [direction]}) is None
+        for direction in ("raise", "lower")
+    )

@@ -25,32 +25,23 @@ from legacy_queue.domain.priority import PRIORITIES
 from legacy_queue.domain.task import Task
 from legacy_queue.domain.times import duration_words, format_time
 from legacy_queue.http.bodies import indented
-from legacy_queue.http.endpoint import Call, Endpoint, endpoint
-from legacy_queue.http.endpoints.control import ControlServices, clock_answer
+from legacy_queue.http.endpoint import Call, Endpoint
+from legacy_queue.http.endpoints.control import clock_answer
 from legacy_queue.http.endpoints.groups import group_wire
 from legacy_queue.http.endpoints.inspect import SCOPE, SEARCHED, caller_wire, explained, pool_wire
 from legacy_queue.http.endpoints.migration import migration
-from legacy_queue.http.page.actions import Actions
+from legacy_queue.http.page.actions import page_endpoint, possible_actions
 from legacy_queue.http.page.attention import attention
 from legacy_queue.http.page.group_picture import group_svg
-from legacy_queue.http.page.sign_in import SignIn
 from legacy_queue.http.paging import place_in, token_of
-from legacy_queue.http.request_journal import SELECTORS, Journal
+from legacy_queue.http.request_journal import SELECTORS
+from legacy_queue.http.site import Site
 from legacy_queue.life.picture import LEGEND, life_svg
 from legacy_queue.life.words import moment_words, request_words, shortened
-from legacy_queue.ports import Clock
-from legacy_queue.ports.account import StorageAccount
 from legacy_queue.services.artifacts.artifacts import Artifacts
-from legacy_queue.services.events.event_publisher import EventPublisher
-from legacy_queue.services.inspection.migration_report import MigrationReport
-from legacy_queue.services.inspection.peeking import Peeking
-from legacy_queue.services.inspection.pools import Pool, Pools
-from legacy_queue.services.inspection.stories import Stories
-from legacy_queue.services.inspection.waits import Waits
-from legacy_queue.services.tasks.groups import Groups
-from legacy_queue.services.tasks.listing import Listing, Wanted
-from legacy_queue.services.tasks.task_queues import TaskQueues
-from legacy_queue.services.tasks.tasks import Tasks
+from legacy_queue.services.composition import Services
+from legacy_queue.services.inspection.pools import Pool
+from legacy_queue.services.tasks.listing import Wanted
 
 _ORDERS: Mapping[str, Callable[[Pool], Any]] = {
     "name": lambda pool: pool.task_queue_id,
@@ -81,7 +72,7 @@ _NOT_SIGNED_IN = (
 )
 
 Values = dict[str, Any]  # of a template
-View = Callable[[Call[Any]], Values | Response]
+View = Callable[[Call, Site], Values | Response]
 
 
 def is_page(path: str) -> bool:
@@ -113,217 +104,211 @@ def ago(time: datetime, now: datetime) -> str:
     return duration_words(max(0.0, (now - time).total_seconds()))
 
 
-class Pages:
-    """The pages, as endpoints. A link with a bewit signs the browser in, and leads to the page without it."""
+def page(route: str, *query: str) -> Callable[[View], Endpoint]:
+    """Declare the function below as a page: it makes the values of the template that has its name.
 
-    def __init__(self, sign_in: SignIn, clock: Clock, control: ControlServices | None, root_url: str) -> None:
-        self._sign_in = sign_in
-        self._clock = clock
-        self._control = control
-        self._root_url = root_url
-        self._actions = Actions(sign_in, control)
+    It is called for who may see the pages. A link with a bewit signs the browser in, and leads to the page
+    without it.
+    """
 
-    @property
-    def endpoints(self) -> tuple[Endpoint, ...]:
-        return (
-            self._page("/", self.overview_page, "after", "q", "sort"),
-            self._page("/ui/pools/<provisionerId>/<workerType>", self.pool_page),
-            self._page("/ui/tasks", self.tasks_page, "continuationToken", "group", "pool", "q", "state"),
-            self._page("/ui/tasks/<taskId>", self.task_page),
-            self._page("/ui/groups/<taskGroupId>", self.group_page),
-            self._page("/ui/workers", self.workers_page, "q", "quarantined"),
-            self._page("/ui/requests", self.requests_page, *SELECTORS),
-            self._page("/ui/migration", self.migration_page, "since"),
-            self._declared("POST", "/ui/tasks/<taskId>", self._actions.act_on_task, input="page-action"),
-        )
-
-    def _declared(self, method: str, route: str, handler: View, **more: Any) -> Endpoint:
-        declare = endpoint(
-            method, route, "Page", scopes=SCOPE, service="page", sign_in=self._sign_in.identity, **more
-        )
-        return declare(handler)
-
-    def _page(self, route: str, view: View, *query: str) -> Endpoint:
+    def declared(view: View) -> Endpoint:
         @wraps(view)
-        def handler(call: Call[Any]) -> Response:
-            call.authorize()
+        def handler(call: Call) -> Response:
+            site = call.authorize()
             if call.identity and "bewit" in request.args:
                 response = Response(status=303, headers={**_HEADERS, "Location": call.environ["PATH_INFO"]})
-                self._sign_in.remember(response, call.identity)
+                site.sign_in.remember(response, call.identity)
                 return response
-            values = view(call)
-            if isinstance(values, Response):
-                return values
-            now = format_time(self._clock.now())
-            clock = clock_answer(self._control.clock.state()) if self._control else None
-            text = render_template(
-                f"{view.__name__.removesuffix('_page')}.html",
-                layout="part.html" if "part" in call.query else "layout.html",
-                exchanges=" ".join(EXCHANGES),
-                now=now,
-                when=partial(when, now=now),
-                ago=partial(ago, now=self._clock.now()),
-                query={name: value for name, value in call.query.items() if name != "part"},
-                clock=clock,
-                ahead=duration_words(abs(clock["offset"])) if clock else "",
-                faults=self._control.faults.list() if self._control else (),
-                **values,
-            )
-            return Response(text, headers=_HEADERS, content_type="text/html; charset=utf-8")
+            values = view(call, site)
+            return values if isinstance(values, Response) else _rendered(view.__name__, call, site, values)
 
-        return self._declared("GET", route, handler, query=("part", *query))
+        return page_endpoint("GET", route, "Page", query=("part", *query))(handler)
 
-    def overview_page(
-        self, call: Call[tuple[Pools, Peeking, Journal, EventPublisher, StorageAccount]]
-    ) -> Values:
-        """What needs a look first, and the pools. Reads no task and no message."""
-        known, peeking, journal, publisher, account = call.authorize()
-        pools = known.overview()
-        found = [pool for pool in pools if _is_named(pool.task_queue_id, call.query.get("q", "").split())]
-        found.sort(key=_ORDERS[call.query.get("sort", "name")])
-        start = min(int(call.query.get("after", 0)), max(0, len(found) - 1) // _POOLS * _POOLS)
-        return {
-            "pending": sum(pool.pending for pool in pools),
-            "running": sum(pool.running for pool in pools),
-            "published": {state: publisher.published[f"task-{state}"] for state in _ENDS},
-            "attention": attention(
-                pools,
-                self._clock.now(),
-                journal,
-                publisher.failure,
-                account.warning(),
-                sees_polls=peeking.sees_polls,
-            ),
-            "pools": found[start : start + _POOLS],
-            "total": len(found),
-            "start": start,
-            "next": start + _POOLS if start + _POOLS < len(found) else None,
-        }
+    return declared
 
-    def pool_page(self, call: Call[tuple[Pools, Waits, TaskQueues]]) -> Values:
-        """A pool: its tasks, oldest first, its messages, and who asks for it."""
-        pools, waits, task_queues = call.authorize()
-        name = "/".join(call.params.values())
-        pool = pools.pool(name)
-        tasks = {
-            state: task_queues.tasks(name, state, "", _TASKS, _row_json) for state in ("pending", "running")
-        }
-        oldest = [json.loads(item)["taskId"] for item in tasks["pending"].items[:1]]
-        sentences = []
-        with suppress(ResourceNotFound):
-            sentences = [wait.sentence for task_id in oldest for wait in waits.of(task_id)[1]]
-        return {
-            "pool": pool_wire(pool),
-            "tasks": {state: [*map(json.loads, page.items)] for state, page in tasks.items()},
-            "oldest": oldest,
-            "waits": sentences,
-            "is_known": bool(pool.callers or pool.pending or pool.running),
-        }
 
-    def tasks_page(self, call: Call[tuple[Listing, Pools, Tasks, Groups]]) -> Values | Response:
-        """The tasks that the query selects; or the page of what its words name."""
-        listing, known, tasks, groups = call.authorize()
-        query = call.query
-        words = query.get("q", "").split()
-        pools = known.overview() if words else ()
-        if place := [*query] == ["q"] and len(words) == 1 and _place_of(words[0], pools, tasks, groups):
-            return Response(status=303, headers={**_HEADERS, "Location": place})
-        wanted = Wanted(query.get("state", "all"), query.get("pool", ""), query.get("group", ""), words)
-        begin = place_in(call, TASK_ID if wanted.group_id else SEARCHED)
-        page = listing.search(wanted, begin, _TASKS, _row_json)
-        return {
-            "tasks": [*map(json.loads, page.items)],
-            "further": token_of(call, page.after) if page.after is not None else None,
-            "is_newest_first": listing.knows_age and not wanted.group_id,
-            "other_pools": sum(_is_named(pool.task_queue_id, words) for pool in pools),
-            "other_workers": sum(
-                _is_named(f"{each.task_queue_id}/{each.name}", words)
-                for pool in pools
-                for each in pool.callers
-            ),
-        }
+def _rendered(name: str, call: Call, site: Site, values: Values) -> Response:
+    time = site.services.clock.now()
+    now = format_time(time)
+    clock = clock_answer(site.control.clock.state()) if site.control else None
+    text = render_template(
+        f"{name.removesuffix('_page')}.html",
+        layout="part.html" if "part" in call.query else "layout.html",
+        exchanges=" ".join(EXCHANGES),
+        now=now,
+        when=partial(when, now=now),
+        ago=partial(ago, now=time),
+        query={name: value for name, value in call.query.items() if name != "part"},
+        clock=clock,
+        ahead=duration_words(abs(clock["offset"])) if clock else "",
+        faults=site.faults.list() if site.control else (),
+        **values,
+    )
+    return Response(text, headers=_HEADERS, content_type="text/html; charset=utf-8")
 
-    def task_page(
-        self, call: Call[tuple[Waits, Stories, Journal, Clock, Tasks, Listing, Artifacts]]
-    ) -> Values:
-        """A task: why it waits, its life as a picture, what it is about, and what can be done with it."""
-        waits, stories, journal, clock, tasks, listing, artifacts = call.authorize()
-        task = tasks.load(call.task_id)
-        answer = explained(waits, stories, journal, clock, call.task_id)
-        dependencies = [each for each in task.definition.dependencies if each != task.task_id]
-        required = listing.tasks(dependencies, "", len(dependencies) + 1, _row_json)
-        known = {row["taskId"]: row for row in map(json.loads, required.items)}
-        dependents = listing.dependents(call.task_id, "", _MAX_OF_TASK, _row_json)
-        lists = {
-            run.run_id: artifacts.list(task.task_id, run.run_id, "", _MAX_OF_TASK, _artifact_json)
-            for run in reversed(task.runs)
-        }
-        files = [{**json.loads(it), "runId": run_id} for run_id, page in lists.items() for it in page.items]
-        return {
-            "task": {**answer, "story": shortened(answer["story"])},
-            "definition": indented(task.definition.wire, _MAX_DEFINITION)[:_MAX_DEFINITION],
-            "max_definition": _MAX_DEFINITION,
-            "name": task.definition.wire["metadata"]["name"],
-            "priority": task.priority,
-            "picture": Markup(life_svg(answer)),  # noqa: S704 - it is escaped there
-            "legend": LEGEND,
-            "words": moment_words,
-            "required": [(task_id, known.get(task_id)) for task_id in dependencies],
-            "dependents": [*map(json.loads, dependents.items)],
-            "more_dependents": dependents.after is not None,
-            "artifacts": files,
-            "cut": [run_id for run_id, page in lists.items() if page.after is not None],
-            "log": _log(artifacts, task),
-            "artifact_path": _artifact_path,
-            "root_url": self._root_url,
-            "actions": self._actions.possible(call, task, answer),
-            "token": self._sign_in.token(call.environ),
-            "priorities": PRIORITIES,
-        }
 
-    def group_page(self, call: Call[tuple[Groups, Listing]]) -> Values:
-        """A task group: its counts, and its dependencies as a picture."""
-        groups, listing = call.authorize()
-        group = groups.load(call.params["taskGroupId"])
-        page = listing.group(group.task_group_id, "", _MAX_OF_GROUP, _row_json)
-        tasks = [*map(json.loads, page.items)]
-        return {
-            "group": group_wire(group),
-            "tasks": tasks[:_DRAWN],
-            "counted": len(tasks),
-            "has_more": page.after is not None,
-            "counts": Counter(task["state"] for task in tasks),
-            "picture": Markup(group_svg(tasks)) if len(tasks) <= _DRAWN else None,  # noqa: S704
-        }
+@page("/", "after", "q", "sort")
+def overview_page(call: Call, site: Site) -> Values:
+    """What needs a look first, and the pools. Reads no task and no message."""
+    services = site.services
+    publisher = services.publisher
+    pools = services.pools.overview()
+    found = [pool for pool in pools if _is_named(pool.task_queue_id, call.query.get("q", "").split())]
+    found.sort(key=_ORDERS[call.query.get("sort", "name")])
+    start = min(int(call.query.get("after", 0)), max(0, len(found) - 1) // _POOLS * _POOLS)
+    return {
+        "pending": sum(pool.pending for pool in pools),
+        "running": sum(pool.running for pool in pools),
+        "published": {state: publisher.published[f"task-{state}"] for state in _ENDS},
+        "attention": attention(
+            pools,
+            services.clock.now(),
+            site.journal,
+            publisher.failure,
+            services.account.warning(),
+            sees_polls=services.peeking.sees_polls,
+        ),
+        "pools": found[start : start + _POOLS],
+        "total": len(found),
+        "start": start,
+        "next": start + _POOLS if start + _POOLS < len(found) else None,
+    }
 
-    def workers_page(self, call: Call[Pools]) -> Values:
-        """Who asked for work in the last ten days, the last first."""
-        callers = [
-            {**caller_wire(caller), "taskQueueId": pool.task_queue_id, "quarantined": is_quarantined}
-            for pool in call.authorize().overview()
-            for caller in pool.callers
-            for is_quarantined in [caller.quarantined_until(self._clock.now()) is not None]
-        ]
-        words = call.query.get("q", "").split()
-        wanted = call.query.get("quarantined")
-        found = [
-            caller
-            for caller in callers
-            if _is_named(f"{caller['taskQueueId']}/{caller['caller']}", words)
-            and wanted in (None, str(caller["quarantined"]).lower())
-        ]
-        found.sort(key=lambda caller: str(caller["last"]), reverse=True)
-        return {"callers": found[:_REQUESTS], "total": len(found)}
 
-    def requests_page(self, call: Call[Journal]) -> Values:
-        """The last requests, the newest first: only with --control."""
-        chosen = {name: call.query[name] for name in SELECTORS if name in call.query}
-        found = call.authorize().requests(_REQUESTS, None, chosen)
-        return {"requests": found[::-1], "words": request_words}
+@page("/ui/pools/<provisionerId>/<workerType>")
+def pool_page(call: Call, site: Site) -> Values:
+    """A pool: its tasks, oldest first, its messages, and who asks for it."""
+    services = site.services
+    name = "/".join(call.params.values())
+    pool = services.pools.pool(name)
+    tasks = {
+        state: services.task_queues.tasks(name, state, "", _TASKS, _row_json)
+        for state in ("pending", "running")
+    }
+    oldest = [json.loads(item)["taskId"] for item in tasks["pending"].items[:1]]
+    sentences = []
+    with suppress(ResourceNotFound):
+        sentences = [wait.sentence for task_id in oldest for wait in services.waits.of(task_id)[1]]
+    return {
+        "pool": pool_wire(pool),
+        "tasks": {state: [*map(json.loads, page.items)] for state, page in tasks.items()},
+        "oldest": oldest,
+        "waits": sentences,
+        "is_known": bool(pool.callers or pool.pending or pool.running),
+    }
 
-    def migration_page(self, call: Call[MigrationReport]) -> Values:
-        """Which protocol each caller speaks, for who may call getMigration too."""
-        return {"report": migration.handler(call.of(migration, call.authorize()))}
+
+@page("/ui/tasks", "continuationToken", "group", "pool", "q", "state")
+def tasks_page(call: Call, site: Site) -> Values | Response:
+    """The tasks that the query selects; or the page of what its words name."""
+    listing = site.services.listing
+    query = call.query
+    words = query.get("q", "").split()
+    pools = site.services.pools.overview() if words else ()
+    if place := [*query] == ["q"] and len(words) == 1 and _place_of(words[0], pools, site.services):
+        return Response(status=303, headers={**_HEADERS, "Location": place})
+    wanted = Wanted(query.get("state", "all"), query.get("pool", ""), query.get("group", ""), words)
+    begin = place_in(call, TASK_ID if wanted.group_id else SEARCHED)
+    found = listing.search(wanted, begin, _TASKS, _row_json)
+    return {
+        "tasks": [*map(json.loads, found.items)],
+        "further": token_of(call, found.after) if found.after is not None else None,
+        "is_newest_first": listing.knows_age and not wanted.group_id,
+        "other_pools": sum(_is_named(pool.task_queue_id, words) for pool in pools),
+        "other_workers": sum(
+            _is_named(f"{each.task_queue_id}/{each.name}", words) for pool in pools for each in pool.callers
+        ),
+    }
+
+
+@page("/ui/tasks/<taskId>")
+def task_page(call: Call, site: Site) -> Values:
+    """A task: why it waits, its life as a picture, what it is about, and what can be done with it."""
+    listing = site.services.listing
+    artifacts = site.services.artifacts
+    task = site.services.tasks.load(call.task_id)
+    answer = explained(site, call.task_id)
+    dependencies = [each for each in task.definition.dependencies if each != task.task_id]
+    required = listing.tasks(dependencies, "", len(dependencies) + 1, _row_json)
+    known = {row["taskId"]: row for row in map(json.loads, required.items)}
+    dependents = listing.dependents(call.task_id, "", _MAX_OF_TASK, _row_json)
+    lists = {
+        run.run_id: artifacts.list(task.task_id, run.run_id, "", _MAX_OF_TASK, _artifact_json)
+        for run in reversed(task.runs)
+    }
+    files = [{**json.loads(it), "runId": run_id} for run_id, page in lists.items() for it in page.items]
+    return {
+        "task": {**answer, "story": shortened(answer["story"])},
+        "definition": indented(task.definition.wire, _MAX_DEFINITION)[:_MAX_DEFINITION],
+        "max_definition": _MAX_DEFINITION,
+        "name": task.definition.wire["metadata"]["name"],
+        "priority": task.priority,
+        "picture": Markup(life_svg(answer)),  # noqa: S704 - it is escaped there
+        "legend": LEGEND,
+        "words": moment_words,
+        "required": [(task_id, known.get(task_id)) for task_id in dependencies],
+        "dependents": [*map(json.loads, dependents.items)],
+        "more_dependents": dependents.after is not None,
+        "artifacts": files,
+        "cut": [run_id for run_id, page in lists.items() if page.after is not None],
+        "log": _log(artifacts, task),
+        "artifact_path": _artifact_path,
+        "root_url": site.root_url,
+        "actions": possible_actions(call, site, task, answer),
+        "token": site.sign_in.token(call.environ),
+        "priorities": PRIORITIES,
+    }
+
+
+@page("/ui/groups/<taskGroupId>")
+def group_page(call: Call, site: Site) -> Values:
+    """A task group: its counts, and its dependencies as a picture."""
+    group = site.services.groups.load(call.params["taskGroupId"])
+    listed = site.services.listing.group(group.task_group_id, "", _MAX_OF_GROUP, _row_json)
+    tasks = [*map(json.loads, listed.items)]
+    return {
+        "group": group_wire(group),
+        "tasks": tasks[:_DRAWN],
+        "counted": len(tasks),
+        "has_more": listed.after is not None,
+        "counts": Counter(task["state"] for task in tasks),
+        "picture": Markup(group_svg(tasks)) if len(tasks) <= _DRAWN else None,  # noqa: S704
+    }
+
+
+@page("/ui/workers", "q", "quarantined")
+def workers_page(call: Call, site: Site) -> Values:
+    """Who asked for work in the last ten days, the last first."""
+    callers = [
+        {**caller_wire(caller), "taskQueueId": pool.task_queue_id, "quarantined": is_quarantined}
+        for pool in site.services.pools.overview()
+        for caller in pool.callers
+        for is_quarantined in [caller.quarantined_until(site.services.clock.now()) is not None]
+    ]
+    words = call.query.get("q", "").split()
+    wanted = call.query.get("quarantined")
+    found = [
+        caller
+        for caller in callers
+        if _is_named(f"{caller['taskQueueId']}/{caller['caller']}", words)
+        and wanted in (None, str(caller["quarantined"]).lower())
+    ]
+    found.sort(key=lambda caller: str(caller["last"]), reverse=True)
+    return {"callers": found[:_REQUESTS], "total": len(found)}
+
+
+@page("/ui/requests", *SELECTORS)
+def requests_page(call: Call, site: Site) -> Values:
+    """The last requests, the newest first: only with --control."""
+    chosen = {name: call.query[name] for name in SELECTORS if name in call.query}
+    found = site.journal.requests(_REQUESTS, None, chosen)
+    return {"requests": found[::-1], "words": request_words}
+
+
+@page("/ui/migration", "since")
+def migration_page(call: Call, _site: Site) -> Values:
+    """Which protocol each caller speaks, for who may call getMigration too."""
+    return {"report": migration.handler(call.of(migration))}
 
 
 def _row_json(task: Task) -> bytes:
@@ -355,10 +340,10 @@ def _is_named(name: str, words: Sequence[str]) -> bool:
     return all(word.casefold() in name.casefold() for word in words)
 
 
-def _place_of(word: str, pools: Sequence[Pool], tasks: Tasks, groups: Groups) -> str | None:
+def _place_of(word: str, pools: Sequence[Pool], services: Services) -> str | None:
     """The page of the task, the task group, the pool or the worker of that name."""
     if re.fullmatch(TASK_ID, word):
-        for kind, load in (("tasks", tasks.load), ("groups", groups.load)):
+        for kind, load in (("tasks", services.tasks.load), ("groups", services.groups.load)):
             with suppress(ResourceNotFound):
                 load(word)
                 return f"/ui/{kind}/{word}"

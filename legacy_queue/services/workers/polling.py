@@ -31,16 +31,17 @@ class Polling:
         self._poll_visibility = poll_visibility
         self._calls = calls
 
-    def with_url_life(self, life: timedelta) -> "Polling":
-        """A copy whose URLs are good for this time. If it is negative, they have expired already."""
-        return Polling(self._queues, self._clock, life, self._poll_visibility, self._calls)
+    def poll_urls(
+        self, provisioner_id: str, worker_type: str, client_id: str, life: timedelta | None = None
+    ) -> Mapping[str, Any]:
+        """The body that pollTaskUrls answers: signed URLs, highest priority first.
 
-    def poll_urls(self, provisioner_id: str, worker_type: str, client_id: str) -> Mapping[str, Any]:
-        """The body that pollTaskUrls answers: signed URLs, highest priority first."""
+        They are good for ``life``, if it is given. If it is negative, they have expired already.
+        """
         caller = caller_name(client_id)
         self._calls.record_call(CallingClient(provisioner_id, worker_type, caller), (POLL_TASK_URLS, ()))
         now = self._clock.wall_time()
-        expires = now + self._sas_life
+        expires = now + (self._sas_life if life is None else life)
         queues = work_queues(provisioner_id, worker_type)
         urls = self._queues.signed_urls(queues, now - _CLOCK_DRIFT, expires, self._poll_visibility, caller)
         return {

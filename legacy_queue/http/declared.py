@@ -1,0 +1,44 @@
+"""Every endpoint of the server, as its module declares it."""
+
+from legacy_queue.http.endpoint import Endpoint
+from legacy_queue.http.endpoints import (
+    artifacts,
+    control,
+    event_stream,
+    groups,
+    inspect,
+    legacy_stubs,
+    liveness,
+    migration,
+    objects,
+    runs,
+    task_queues,
+    tasks,
+    workers,
+)
+from legacy_queue.http.fault_injection import target_of
+from legacy_queue.http.page import actions, pages
+from legacy_queue.services.control.fault import SIGNED_URLS
+
+# in the order of the reference
+_MODULES = (
+    *(liveness, tasks, groups, runs, task_queues, artifacts, workers, objects),
+    *(legacy_stubs, event_stream, migration, inspect, control, pages, actions),
+)
+
+# a module that uses the endpoint of another comes after that one
+DECLARED = tuple(
+    dict.fromkeys(
+        value for module in _MODULES for value in vars(module).values() if isinstance(value, Endpoint)
+    )
+)
+
+
+def served_by(*services: str) -> tuple[Endpoint, ...]:
+    """The endpoints of these services."""
+    return tuple(endpoint for endpoint in DECLARED if endpoint.service in services)
+
+
+QUEUE = tuple(endpoint for endpoint in served_by("queue") if endpoint.has_prefix)
+FAULT_TARGETS = (*map(target_of, (*QUEUE, *served_by("object"))), *SIGNED_URLS)
+NOT_IN_JOURNAL = frozenset({"static", *(endpoint.name for endpoint in DECLARED if not endpoint.is_recorded)})

@@ -1,0 +1,63 @@
+"""``Site``: what the requests of one application need. ``wiring`` builds it, and a reset builds another."""
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+
+from legacy_queue.domain.authentication import Authenticator
+from legacy_queue.domain.events import PROJECT
+from legacy_queue.domain.generations import BY_PATH
+from legacy_queue.domain.hosts import Network
+from legacy_queue.domain.scopes import OPEN_READS
+from legacy_queue.http.browser_guard import ANY
+from legacy_queue.http.metrics import Metrics
+from legacy_queue.http.page.sign_in import SignIn
+from legacy_queue.http.request_journal import Journal
+from legacy_queue.services.artifacts.upload_slots import UploadSlots
+from legacy_queue.services.composition import Services
+from legacy_queue.services.control.clock_control import ClockControl
+from legacy_queue.services.control.fault_registry import FaultRegistry
+from legacy_queue.services.control.message_injection import MessageInjection
+
+
+@dataclass(frozen=True)
+class Control:
+    """What a test controls a server with."""
+
+    clock: ClockControl
+    messages: MessageInjection
+    # returns once everything stored is removed; raises RequestConflict, ServiceUnavailable
+    reset: Callable[[], None]
+    # what is stored stays after the program
+    is_kept: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Site:
+    """The services of the application, and how it answers.
+
+    A handler gets it from ``Call.authorize``, so only for a caller that has the scopes.
+    """
+
+    services: Services
+    authenticator: Authenticator
+    sign_in: SignIn
+    metrics: Metrics
+    journal: Journal
+    faults: FaultRegistry
+    upload_slots: UploadSlots
+    root_url: str
+    # None unless the server is started with --control
+    control: Control | None = None
+    # as in BrowserGuard
+    hosts: Collection[str] = (ANY,)
+    origins: Collection[str] = ()
+    # as in TrustedProxies
+    proxies: Sequence[Network] = ()
+    # the generation of answers
+    shape: str = BY_PATH
+    # the scopes of every caller, each within READS
+    anonymous: tuple[str, ...] = OPEN_READS
+    # in the names of the exchanges
+    project: str = PROJECT
+    is_development: bool = False
+    has_legacy_stubs: bool = False
