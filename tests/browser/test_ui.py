@@ -16,7 +16,7 @@ from legacy_queue.conform.report import Report, Verdict, written
 from legacy_queue.conform.rules import RULES
 from tests import clients
 from tests.browser.chromium import chromium, sign_in
-from tests.http.calls import succeeded
+from tests.http.calls import page_paths, succeeded
 from tests.system.http_queue import Queue
 from tests.system.processes import Server, serve, wait_until
 
@@ -130,9 +130,7 @@ def pages(server: Server) -> list[str]:
     lost = queue.create(workerType="attacked", dependencies=[task_id], taskGroupId=task_id)
     succeeded(queue.artifact(task_id, "public/log", "reference"))
     queue.ask("reclaimTask", taskId=task_id, runId=0)
-    of_tasks = ["tasks", "tasks?q=none", f"tasks/{lost}", f"groups/{task_id}", f"tasks/{task_id}"]
-    others = ["pools/system/attacked", "workers", "requests", "migration", "none"]
-    return ["/", *(f"/ui/{page}" for page in of_tasks + others)]
+    return [*page_paths(task_id, "system/attacked"), f"/ui/tasks/{lost}", "/ui/tasks?q=none", "/ui/none"]
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(400, "dark"), (1280, "light")])
@@ -170,7 +168,7 @@ def test_the_report_of_conform_needs_no_sideways_scroll(browser: Chrome, tmp_pat
 def test_the_keyboard_alone_reaches_a_task_and_its_moments(
     browser: Chrome, server: Server, pages: list[str]
 ) -> None:
-    task_id = pages[5].rpartition("/")[2]
+    task_id = next(page for page in pages if "tasks/" in page).rpartition("/")[2]
     browser.get(server.root_url)
     keys = ActionChains(browser)
     for _ in range(20):

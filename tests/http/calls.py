@@ -557,6 +557,14 @@ def _prepare(queue: Queue, name: str, task: Mapping[str, Any]) -> None:
         succeeded(queue.artifact(TASK_ID, NAME))
 
 
+def page_paths(task_id: str, pool: str = POOL_NAME) -> list[str]:
+    """Each page of the server: of this task, its group, which has the same id, and the pool."""
+    params = dict(zip(("provisionerId", "workerType"), pool.split("/"), strict=True))
+    params |= dict.fromkeys(("taskId", "taskGroupId"), task_id)
+    routes = [page.route for page in served_by("page") if page.method == "GET"]
+    return [re.sub(r"<(\w+)>", lambda name: params[name[1]], route) for route in routes]
+
+
 def scene(name: str, priority: str = "lowest") -> Scene:
     """The scene of any endpoint, with a task of that priority."""
     task: dict[str, Any] = {**_TASK, **_LISTS, "priority": priority}

@@ -34,6 +34,7 @@ from tests.http.calls import (
     Credentials,
     Queue,
     holding,
+    page_paths,
     refused,
     succeeded,
     temporary,
@@ -160,15 +161,10 @@ def test_no_request_of_another_origin_reaches_it(queue: Queue) -> None:
 # --- what every page is
 
 
-def pages(task_id: str) -> list[str]:
-    of_a_task = [f"/ui/tasks/{task_id}", f"/ui/groups/{task_id}", f"/ui/pools/{POOL_NAME}"]
-    return ["/", "/ui/tasks", *of_a_task, "/ui/workers", "/ui/requests", "/ui/migration"]
-
-
 @pytest.mark.parametrize("control", [False, True])
 def test_a_page_may_load_nothing_from_elsewhere_and_be_in_no_frame(control: bool) -> None:
     queue = Queue(control=control)
-    for page in pages(queue.running()):
+    for page in page_paths(queue.running()):
         answer = shown(queue, page)
         assert (answer.status_code, answer.mimetype) == (200, "text/html"), page
         policy = answer.headers["content-security-policy"]
@@ -191,7 +187,7 @@ def test_each_command_that_a_page_shows_exists() -> None:
     queue = Queue(control=True)
     task_id = queue.running()
     queue.create(taskGroupId=task_id)
-    trees = [tree_of(shown(queue, page)) for page in pages(task_id)]
+    trees = [tree_of(shown(queue, page)) for page in page_paths(task_id)]
     found = {
         code.text_content()
         for tree in trees
@@ -211,7 +207,7 @@ def test_what_the_author_of_a_task_wrote_is_no_html() -> None:
     name = "<script>alert(1)</script>\"'&"
     metadata = {"name": name, "description": name, "owner": "a@b.test", "source": "https://a.test"}
     task_id = queue.create(metadata=metadata, payload={"text": name})
-    texts = [shown(queue, page).text for page in [*pages(task_id), f"/ui/tasks?q={quote(name)}"]]
+    texts = [shown(queue, page).text for page in [*page_paths(task_id), f"/ui/tasks?q={quote(name)}"]]
     assert not any("<script>alert" in text for text in texts)
     assert sum("&lt;script&gt;alert(1)" in text for text in texts) == 5  # pool, tasks twice, task, group
 

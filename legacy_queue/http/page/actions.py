@@ -67,7 +67,7 @@ def possible_actions(call: Call, site: Site, task: Task, answer: Mapping[str, An
     return possible
 
 
-@page_endpoint("POST", "/ui/tasks/<taskId>", "Page", input="page-action")
+@page_endpoint("POST", "/ui/tasks/<taskId>", "Act On Task", input="page-action")
 def act_on_task(call: Call) -> Response:
     """Do what the form says, as the call of the API would. Leads back to the page of the task."""
     site = call.authorize()

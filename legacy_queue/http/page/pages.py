@@ -104,11 +104,11 @@ def ago(time: datetime, now: datetime) -> str:
     return duration_words(max(0.0, (now - time).total_seconds()))
 
 
-def page(route: str, *query: str) -> Callable[[View], Endpoint]:
+def page(route: str, title: str, *query: str) -> Callable[[View], Endpoint]:
     """Declare the function below as a page: it makes the values of the template that has its name.
 
     It is called for who may see the pages. A link with a bewit signs the browser in, and leads to the page
-    without it.
+    without it. If its route has no parameters, its title is a link of the navigation.
     """
 
     def declared(view: View) -> Endpoint:
@@ -122,7 +122,7 @@ def page(route: str, *query: str) -> Callable[[View], Endpoint]:
             values = view(call, site)
             return values if isinstance(values, Response) else _rendered(view.__name__, call, site, values)
 
-        return page_endpoint("GET", route, "Page", query=("part", *query))(handler)
+        return page_endpoint("GET", route, title, query=("part", *query))(handler)
 
     return declared
 
@@ -147,7 +147,7 @@ def _rendered(name: str, call: Call, site: Site, values: Values) -> Response:
     return Response(text, headers=_HEADERS, content_type="text/html; charset=utf-8")
 
 
-@page("/", "after", "q", "sort")
+@page("/", "Pools", "after", "q", "sort")
 def overview_page(call: Call, site: Site) -> Values:
     """What needs a look first, and the pools. Reads no task and no message."""
     services = site.services
@@ -175,7 +175,7 @@ def overview_page(call: Call, site: Site) -> Values:
     }
 
 
-@page("/ui/pools/<provisionerId>/<workerType>")
+@page("/ui/pools/<provisionerId>/<workerType>", "Pool")
 def pool_page(call: Call, site: Site) -> Values:
     """A pool: its tasks, oldest first, its messages, and who asks for it."""
     services = site.services
@@ -198,7 +198,7 @@ def pool_page(call: Call, site: Site) -> Values:
     }
 
 
-@page("/ui/tasks", "continuationToken", "group", "pool", "q", "state")
+@page("/ui/tasks", "Tasks", "continuationToken", "group", "pool", "q", "state")
 def tasks_page(call: Call, site: Site) -> Values | Response:
     """The tasks that the query selects; or the page of what its words name."""
     listing = site.services.listing
@@ -221,7 +221,7 @@ def tasks_page(call: Call, site: Site) -> Values | Response:
     }
 
 
-@page("/ui/tasks/<taskId>")
+@page("/ui/tasks/<taskId>", "Task")
 def task_page(call: Call, site: Site) -> Values:
     """A task: why it waits, its life as a picture, what it is about, and what can be done with it."""
     listing = site.services.listing
@@ -260,7 +260,7 @@ def task_page(call: Call, site: Site) -> Values:
     }
 
 
-@page("/ui/groups/<taskGroupId>")
+@page("/ui/groups/<taskGroupId>", "Group")
 def group_page(call: Call, site: Site) -> Values:
     """A task group: its counts, and its dependencies as a picture."""
     group = site.services.groups.load(call.params["taskGroupId"])
@@ -276,7 +276,7 @@ def group_page(call: Call, site: Site) -> Values:
     }
 
 
-@page("/ui/workers", "q", "quarantined")
+@page("/ui/workers", "Workers", "q", "quarantined")
 def workers_page(call: Call, site: Site) -> Values:
     """Who asked for work in the last ten days, the last first."""
     callers = [
@@ -297,7 +297,7 @@ def workers_page(call: Call, site: Site) -> Values:
     return {"callers": found[:_REQUESTS], "total": len(found)}
 
 
-@page("/ui/requests", *SELECTORS)
+@page("/ui/requests", "Requests", *SELECTORS)
 def requests_page(call: Call, site: Site) -> Values:
     """The last requests, the newest first: only with --control."""
     chosen = {name: call.query[name] for name in SELECTORS if name in call.query}
@@ -305,7 +305,7 @@ def requests_page(call: Call, site: Site) -> Values:
     return {"requests": found[::-1], "words": request_words}
 
 
-@page("/ui/migration", "since")
+@page("/ui/migration", "Migration", "since")
 def migration_page(call: Call, _site: Site) -> Values:
     """Which protocol each caller speaks, for who may call getMigration too."""
     return {"report": migration.handler(call.of(migration))}
