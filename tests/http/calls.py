@@ -513,21 +513,19 @@ _PARAMS = {
     "name": NAME,
     "taskQueueId": quote(POOL_NAME, safe=""),
 }
-_BODIES: dict[str, Any] = {
-    **dict.fromkeys(("claimTask", "claimWork"), WORKER),
-    "statuses": {"taskIds": [TASK_ID]},
-    "tasks": {"taskIds": [TASK_ID]},
-    "changeTaskPriority": {"newPriority": "high"},
-    "changeTaskGroupPriority": {"newPriority": "high"},
-    "reportException": {"reason": "worker-shutdown"},
-    "taskQueueCountsBatch": {"taskQueueIds": [POOL_NAME]},
-    "declareProvisioner": {"description": "builds", "stability": "stable", "actions": [], **_EXPIRES},
-    "declareWorkerType": {"description": "builds", "stability": "stable", **_EXPIRES},
-    "declareWorker": _EXPIRES,
-    "quarantineWorker": {"quarantineUntil": _EXPIRES["expires"]},
-    "createArtifact": artifact_body("s3"),
-    "completeArtifact": {"etags": [BLOB_ETAG]},
-    "finishArtifact": {"uploadId": TASK_ID},  # until there is an uploadId
+_BODIES: dict[str, Any] = {  # by schema
+    **dict.fromkeys(("task-claim-request", "claim-work-request"), WORKER),
+    "tasks-request": {"taskIds": [TASK_ID]},
+    "change-task-priority-request": {"newPriority": "high"},
+    "task-exception-request": {"reason": "worker-shutdown"},
+    "task-queue-counts-request": {"taskQueueIds": [POOL_NAME]},
+    "update-provisioner-request": {"description": "builds", "stability": "stable", "actions": [], **_EXPIRES},
+    "update-workertype-request": {"description": "builds", "stability": "stable", **_EXPIRES},
+    "update-worker-request": _EXPIRES,
+    "quarantine-worker-request": {"quarantineUntil": _EXPIRES["expires"]},
+    "post-artifact-request": artifact_body("s3"),
+    "put-artifact-request": {"etags": [BLOB_ETAG]},
+    "finish-artifact-request": {"uploadId": TASK_ID},  # until there is an uploadId
 }
 
 
@@ -552,7 +550,7 @@ def _prepare(queue: Queue, name: str, task: Mapping[str, Any]) -> None:
     elif name == "completeArtifact":
         queue.uploaded_blob(TASK_ID, NAME)
     elif name == "finishArtifact":
-        _BODIES[name]["uploadId"] = queue.uploaded_object(TASK_ID, NAME)["uploadId"]
+        _BODIES["finish-artifact-request"]["uploadId"] = queue.uploaded_object(TASK_ID, NAME)["uploadId"]
     elif "name" in DECLARED[name].args and name != "createArtifact":
         succeeded(queue.artifact(TASK_ID, NAME))
 
@@ -568,7 +566,9 @@ def page_paths(task_id: str, pool: str = POOL_NAME) -> list[str]:
 def scene(name: str, priority: str = "lowest") -> Scene:
     """The scene of any endpoint, with a task of that priority."""
     task: dict[str, Any] = {**_TASK, **_LISTS, "priority": priority}
-    body = task_body(**task) if name in ("createTask", "defineTask") else _BODIES.get(name)
+    body = (
+        task_body(**task) if name in ("createTask", "defineTask") else _BODIES.get(DECLARED[name].input or "")
+    )
     fields = {
         **_PARAMS,
         **_TASK,
