@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cached_property
-from typing import Any
+from typing import Any, Concatenate, ParamSpec
 
 import structlog
 from flask import Response
@@ -23,6 +23,8 @@ from legacy_queue.stores import Group
 log = structlog.get_logger()
 
 Reply = Mapping[str, Any] | Response  # JSON, or any other answer
+
+P = ParamSpec("P")  # the fields of an endpoint behind its handler
 
 _PARAMETER = re.compile(r"<(\w+)>")
 
@@ -144,11 +146,11 @@ class Endpoint:
     """
 
     name: str
+    description: str
+    handler: Handler = field(repr=False)
     method: str
     route: str
     title: str
-    description: str
-    handler: Handler = field(repr=False)
     scopes: "Expression | None" = None
     query: tuple[str, ...] = ()
     input: str | None = None
@@ -184,17 +186,22 @@ class Endpoint:
         return InsufficientScopes(f"{caller} may not call {self.name}: it lacks {lacking}")
 
 
-def endpoint(method: str, route: str, title: str, **more: Any) -> Callable[[Handler], Endpoint]:
-    """Declare the function below as the handler of an endpoint.
+def _declared_by(
+    make: Callable[Concatenate[str, str, Handler, P], Endpoint],
+) -> Callable[P, Callable[[Handler], Endpoint]]:
+    """So a declaration has the parameters of Endpoint, and mypy checks them."""
 
-    ``claim_task`` is the handler of claimTask; its docstring is the description.
-    """
+    def declare(*fields: P.args, **more: P.kwargs) -> Callable[[Handler], Endpoint]:
+        def declared(handler: Handler) -> Endpoint:
+            first, *words = handler.__name__.split("_")
+            name = first + "".join(map(str.capitalize, words))
+            return make(name, " ".join((handler.__doc__ or "").split()), handler, *fields, **more)
 
-    def declared(handler: Handler) -> Endpoint:
-        first, *words = handler.__name__.split("_")
-        name = first + "".join(map(str.capitalize, words))
-        return Endpoint(
-            name, method, route, title, " ".join((handler.__doc__ or "").split()), handler, **more
-        )
+        return declared
 
-    return declared
+    return declare
+
+
+# Declares the function below as the handler of an endpoint. ``claim_task`` is the handler of claimTask; its
+# docstring is the description.
+endpoint = _declared_by(Endpoint)

@@ -513,7 +513,7 @@ _PARAMS = {
     "name": NAME,
     "taskQueueId": quote(POOL_NAME, safe=""),
 }
-_BODIES: dict[str, Any] = {  # by schema
+_BODIES: dict[str | None, Any] = {  # by schema
     **dict.fromkeys(("task-claim-request", "claim-work-request"), WORKER),
     "tasks-request": {"taskIds": [TASK_ID]},
     "change-task-priority-request": {"newPriority": "high"},
@@ -566,9 +566,7 @@ def page_paths(task_id: str, pool: str = POOL_NAME) -> list[str]:
 def scene(name: str, priority: str = "lowest") -> Scene:
     """The scene of any endpoint, with a task of that priority."""
     task: dict[str, Any] = {**_TASK, **_LISTS, "priority": priority}
-    body = (
-        task_body(**task) if name in ("createTask", "defineTask") else _BODIES.get(DECLARED[name].input or "")
-    )
+    body = {**_BODIES, "create-task-request": task_body(**task)}.get(DECLARED[name].input)
     fields = {
         **_PARAMS,
         **_TASK,

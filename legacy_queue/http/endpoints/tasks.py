@@ -1,6 +1,5 @@
 """Endpoints about tasks. Source: docs/explanation/http-contract.md."""
 
-from collections.abc import Callable
 from functools import partial
 
 from legacy_queue.domain.definition import NO_PROJECT, pool_in
@@ -10,7 +9,7 @@ from legacy_queue.domain.ids import TASK_ID
 from legacy_queue.domain.priority import at_least
 from legacy_queue.domain.scopes import AllOf, AnyOf, Expression, ForEach
 from legacy_queue.domain.task import Task
-from legacy_queue.http.endpoint import Call, Endpoint, Handler, Reply, endpoint
+from legacy_queue.http.endpoint import Call, Reply, endpoint
 from legacy_queue.http.endpoints.groups import group_wire
 from legacy_queue.http.paging import PAGED, page_answer
 from legacy_queue.services.tasks.tasks import Tasks
@@ -24,11 +23,10 @@ _SCHEDULE = (f"queue:task-group-id:{_GROUP}", f"queue:schedule-task:{_GROUP}/<ta
 
 _listing = partial(endpoint, "GET", query=PAGED)
 _changing = partial(endpoint, output="task-status-response")
+_creating = partial(_changing, input="create-task-request")
 
 
-def _creating(
-    method: str, route: str, title: str, *legacy: Expression, **more: str
-) -> Callable[[Handler], Endpoint]:
+def _to_create(*legacy: Expression) -> AllOf:
     """``legacy`` are alternative scopes, only for tasks of the lowest priority."""
     modern = AllOf(("queue:scheduler-id:<schedulerId>", f"queue:create-task:<priority>:{_POOL}"))
     any_priority = ForEach("priority", "priorities", modern)
@@ -36,8 +34,7 @@ def _creating(
     each_scope = ForEach("scope", "scopes", "<scope>")
     each_route = ForEach("route", "routes", "queue:route:<route>")
     project = ForEach("projectId", "projects", "queue:create-task:project:<projectId>")
-    scopes = AllOf((each_scope, each_route, project, AnyOf(alternatives)))
-    return _changing(method, route, title, scopes=scopes, input="create-task-request", **more)
+    return AllOf((each_scope, each_route, project, AnyOf(alternatives)))
 
 
 def _on_task(verb: str) -> AnyOf:
@@ -63,13 +60,21 @@ def status(call: Call) -> Reply:
     return _status(call.authorize().services.tasks.load(call.task_id))
 
 
-@_creating("PUT", "/task/<taskId>", "Create New Task", _CREATE, AllOf((_DEFINE, *_SCHEDULE)))
+@_creating(
+    "PUT", "/task/<taskId>", "Create New Task", scopes=_to_create(_CREATE, AllOf((_DEFINE, *_SCHEDULE)))
+)
 def create_task(call: Call) -> Reply:
     """Create a task. It is pending at once unless it has dependencies. Safe to repeat."""
     return _status(_as_creator(call).create(call.task_id, call.body))
 
 
-@_creating("POST", "/task/<taskId>/define", "Define Task", _CREATE, _DEFINE, stability="deprecated")
+@_creating(
+    "POST",
+    "/task/<taskId>/define",
+    "Define Task",
+    scopes=_to_create(_CREATE, _DEFINE),
+    stability="deprecated",
+)
 def define_task(call: Call) -> Reply:
     """Create a task that depends on itself: only scheduleTask makes it pending. Safe to repeat."""
     return _status(_as_creator(call, call.task_id).define(call.task_id, call.body))
