@@ -31,7 +31,12 @@ class Credentials:
         return base64.b64encode(as_object.encode()).decode() if self.certificate else ""
 
     def sign(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
-        """Sign the target and the body as they go over the wire: an ``auth`` of requests."""
+        """Sign the target and the body as they go over the wire: an ``auth`` of requests.
+
+        ANONYMOUS leaves the request unsigned, also where ~/.netrc has credentials: Azure would refuse them.
+        """
+        if not self.client_id:
+            return request
         url = urlsplit(str(request.url))
         port = url.port or (443 if url.scheme == "https" else 80)
         content_type = request.headers.get("Content-Type", "")
@@ -44,6 +49,4 @@ class Credentials:
         return request
 
 
-def unsigned(request: requests.PreparedRequest) -> requests.PreparedRequest:
-    """Leave the request unsigned, also without the credentials of ~/.netrc: Azure would refuse them."""
-    return request
+ANONYMOUS = Credentials("", "")

@@ -36,10 +36,10 @@ from urllib.parse import quote, urlsplit
 import pygal
 from azure.storage.queue import generate_account_sas
 
-from legacy_queue.cli.queue_options import CalledQueue
 from legacy_queue.credentials import Credentials
 from legacy_queue.domain.hawk import SignedRequest, sign_header
 from legacy_queue.domain.ids import slugid
+from legacy_queue.queue_client import QueueClient
 from legacy_queue.testing.definitions import PROVISIONER_ID, definition
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -135,7 +135,7 @@ class Server(Side):
                 self._call(slot, "POST", f"/claim-work/{PROVISIONER_ID}/{pool}", {**WORKER, "tasks": 1})
 
     def page_link(self) -> str:
-        queue = CalledQueue(self._line["baseUrl"], Credentials.from_wire(self._line["credentials"]))
+        queue = QueueClient(self._line["baseUrl"], Credentials.from_wire(self._line["credentials"]))
         return queue.page_link(timedelta(hours=1))
 
     def _call(self, slot: int, method: str, path: str, body: Any, claim: Any = None) -> Any:

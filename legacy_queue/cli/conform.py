@@ -10,7 +10,14 @@ import click
 
 from legacy_queue import conform as conformance
 from legacy_queue.cli.progress import progress
-from legacy_queue.cli.queue_options import called_queue, json_option, parsed, pool_option, root_url_option
+from legacy_queue.cli.queue_options import (
+    called_queue,
+    failing_with_a_sentence,
+    json_option,
+    parsed,
+    pool_option,
+    root_url_option,
+)
 from legacy_queue.domain.times import parse_duration
 
 _SUFFIXES = (".html", ".json", ".xml")
@@ -97,6 +104,7 @@ class _NotJudged(click.ClickException):
 @json_option
 @root_url_option
 @click.argument("words", nargs=-1, metavar="[-- COMMAND...]")
+@failing_with_a_sentence()
 def conform(
     words: tuple[str, ...],
     protocol: str | None,
@@ -144,11 +152,11 @@ def _journal(root_url: str | None) -> Any:
     """
     names = ("LEGACY_QUEUE_BASE_URL", "TASKCLUSTER_CLIENT_ID", "TASKCLUSTER_ACCESS_TOKEN")
     queue = called_queue(root_url, *map(os.environ.get, names))
-    clock = queue.ask("GET", "/control/v1/clock", "offset")
+    clock = queue.call("GET", "/control/v1/clock", expected="offset")
     if clock["offset"] or clock["frozen"]:
         raise ValueError(
             "the clock of the queue was moved, which its workers did not see: reset the queue, let them run "
             "again, and leave the clock alone"
         )
-    path = f"/control/v1/requests?limit={conformance.PAGE}"
-    return lambda after: queue.ask("GET", path, "requests", params={"after": after})
+    path = "/control/v1/requests"
+    return lambda after: queue.call("GET", path, expected="requests", limit=conformance.PAGE, after=after)

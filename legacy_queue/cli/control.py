@@ -9,12 +9,12 @@ import click
 
 from legacy_queue.cli.queue_options import (
     AnswerAndText,
-    CalledQueue,
     json_option,
     pool_option,
     queue_options,
     reporting,
 )
+from legacy_queue.queue_client import QueueClient
 from legacy_queue.testing.summary import clock_line, fault_line, request_line, request_lines
 
 _INTERVAL = 0.5  # seconds
@@ -37,15 +37,15 @@ def clock() -> None:
 
 @clock.command("show")
 @reporting
-def show_clock(queue: CalledQueue) -> AnswerAndText:
+def show_clock(queue: QueueClient) -> AnswerAndText:
     """Print the queue's time. This is what `legacy-queue clock` does."""
-    return _clock(queue.ask("GET", "/control/v1/clock", "now"))
+    return _clock(queue.call("GET", "/control/v1/clock", expected="now"))
 
 
 @clock.command()
 @click.argument("by", metavar="DURATION")
 @reporting
-def advance(queue: CalledQueue, by: str) -> AnswerAndText:
+def advance(queue: QueueClient, by: str) -> AnswerAndText:
     """Move the clock forward by a duration like 21m, 1500ms, 2h or 5d.
 
     Everything that becomes due happens before the command ends, in the order of time.
@@ -55,20 +55,20 @@ def advance(queue: CalledQueue, by: str) -> AnswerAndText:
 
 @clock.command()
 @reporting
-def freeze(queue: CalledQueue) -> AnswerAndText:
+def freeze(queue: QueueClient) -> AnswerAndText:
     """Stop the clock. `advance` still moves it."""
     return _move(queue, freeze=True)
 
 
 @clock.command()
 @reporting
-def release(queue: CalledQueue) -> AnswerAndText:
+def release(queue: QueueClient) -> AnswerAndText:
     """Let a frozen clock run on from its time."""
     return _move(queue, release=True)
 
 
-def _move(queue: CalledQueue, **move: Any) -> AnswerAndText:
-    return _clock(queue.ask("POST", "/control/v1/clock", "now", json=move))
+def _move(queue: QueueClient, **move: Any) -> AnswerAndText:
+    return _clock(queue.call("POST", "/control/v1/clock", move, expected="now"))
 
 
 def _clock(answer: Mapping[str, Any]) -> AnswerAndText:
@@ -82,9 +82,9 @@ def fault() -> None:
 
 @fault.command("list")
 @reporting
-def list_faults(queue: CalledQueue) -> AnswerAndText:
+def list_faults(queue: QueueClient) -> AnswerAndText:
     """Print the faults in force, and how often each has fired. This is what `legacy-queue fault` does."""
-    answer = queue.ask("GET", "/control/v1/faults", "faults")
+    answer = queue.call("GET", "/control/v1/faults", expected="faults")
     lines = [f"{fault['faultId']}  {fault_line(fault)}" for fault in answer["faults"]]
     return answer, "\n".join(lines) or "There are no faults."
 
@@ -124,23 +124,23 @@ def list_faults(queue: CalledQueue) -> AnswerAndText:
     help="Wait first, for 2s or 200ms; may be combined with the others.",
 )
 @reporting
-def add(queue: CalledQueue, endpoint: str, **options: Any) -> AnswerAndText:
+def add(queue: QueueClient, endpoint: str, **options: Any) -> AnswerAndText:
     """Cause a fault in requests to ENDPOINT from now on, and print the fault's id.
 
     ENDPOINT is a method of the reference such as claimTask, or azure.receive, azure.delete or upload.
     """
     given = [name for name, value in options.items() if value is not None and value is not False]
     fields = {name: options[name] for name in given}
-    answer = queue.ask("POST", "/control/v1/faults", "faultId", json={"endpoint": endpoint, **fields})
+    answer = queue.call("POST", "/control/v1/faults", {"endpoint": endpoint, **fields}, expected="faultId")
     return answer, answer["faultId"]
 
 
 @fault.command()
 @click.argument("fault_id", metavar="FAULT_ID")
 @reporting
-def remove(queue: CalledQueue, fault_id: str) -> AnswerAndText:
+def remove(queue: QueueClient, fault_id: str) -> AnswerAndText:
     """End a fault, and say how often it happened."""
-    answer = queue.ask("DELETE", f"/control/v1/faults/{fault_id}", "faultId")
+    answer = queue.call("DELETE", f"/control/v1/faults/{fault_id}", expected="faultId")
     return answer, f"fired: {answer['fired']}"
 
 
@@ -159,7 +159,7 @@ def remove(queue: CalledQueue, fault_id: str) -> AnswerAndText:
 @queue_options
 @json_option
 def requests(
-    queue: CalledQueue,
+    queue: QueueClient,
     as_json: bool,
     limit: int,
     follow: bool,
@@ -185,12 +185,13 @@ def requests(
         click.echo(json.dumps(request) if as_json else request_line(request))
 
 
-def _requests(queue: CalledQueue, query: Mapping[str, Any], **more: int) -> Mapping[str, Any]:
-    answer: Mapping[str, Any] = queue.ask("GET", "/control/v1/requests", "requests", params={**query, **more})
+def _requests(queue: QueueClient, query: Mapping[str, Any], **more: Any) -> Mapping[str, Any]:
+    path = "/control/v1/requests"
+    answer: Mapping[str, Any] = queue.call("GET", path, expected="requests", **query, **more)
     return answer
 
 
-def _journal(queue: CalledQueue, query: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+def _journal(queue: QueueClient, query: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     page: list[Mapping[str, Any]] = [{"sequence": 0}] * _PAGE
     while len(page) == _PAGE:
         page = _requests(queue, query, limit=_PAGE, after=page[-1]["sequence"])["requests"]
@@ -198,7 +199,7 @@ def _journal(queue: CalledQueue, query: Mapping[str, Any]) -> Iterator[Mapping[s
 
 
 def _followed(
-    queue: CalledQueue, query: Mapping[str, Any], last: list[Mapping[str, Any]]
+    queue: QueueClient, query: Mapping[str, Any], last: list[Mapping[str, Any]]
 ) -> Iterator[Mapping[str, Any]]:
     """These requests, then each new request, also after a reset."""
     request: Mapping[str, Any] = {}
@@ -215,12 +216,12 @@ def _followed(
 @click.command()
 @click.option("--yes", is_flag=True, help="Do not ask, also where the data would stay after the server.")
 @reporting
-def reset(queue: CalledQueue, yes: bool) -> AnswerAndText:
+def reset(queue: QueueClient, yes: bool) -> AnswerAndText:
     """Remove all tasks, messages, events, artifacts, workers and faults, and set the clock back.
 
     Claims that wait for work and event streams end. On Azurite only the queues and tables with this server's
     queue-prefix are emptied; on Azure a reset is refused.
     """
-    if not yes and queue.ask("GET", "/control/v1/reset", "kept")["kept"]:
+    if not yes and queue.call("GET", "/control/v1/reset", expected="kept")["kept"]:
         click.confirm(f"Remove everything that {queue.root_url} has stored?", abort=True, err=True)
-    return queue.ask("POST", "/control/v1/reset"), "The queue is as new."
+    return queue.call("POST", "/control/v1/reset"), "The queue is as new."

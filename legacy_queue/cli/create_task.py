@@ -2,24 +2,23 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import click
-from requests import Response
 
 from legacy_queue.cli.queue_options import (
-    CalledQueue,
     matching,
     parsed,
     pool_argument,
     queue_options,
-    refused,
 )
 from legacy_queue.config import values
 from legacy_queue.domain.ids import TASK_ID, slugid
 from legacy_queue.domain.priority import PRIORITIES
 from legacy_queue.domain.times import format_time, parse_time
+from legacy_queue.queue_client import QueueClient, RequestFailed
 from legacy_queue.testing.summary import state_words
 
 _POLL_INTERVAL = 0.5  # seconds
@@ -93,7 +92,7 @@ def _completing(ctx: click.Context, param: click.Parameter, value: str | None) -
 @click.option("--wait", is_flag=True, help="Print each state of the task until it is resolved.")
 @click.argument("words", nargs=-1, metavar="-- COMMAND...")
 def create_task(
-    queue: CalledQueue,
+    queue: QueueClient,
     pool: str,
     payload: dict[str, Any] | None,
     env: dict[str, str],
@@ -155,43 +154,43 @@ def _with_command(payload: Mapping[str, Any], words: Sequence[str]) -> dict[str,
     return {**payload, "command": [list(words)] if has_several else list(words)}
 
 
-def create(queue: CalledQueue, task_id: str, definition: dict[str, Any], deadline: timedelta) -> None:
-    """Create the task. A refusal ends the command with the queue's answer."""
+def create(queue: QueueClient, task_id: str, definition: dict[str, Any], deadline: timedelta) -> None:
+    """Create the task. Raises RequestFailed."""
 
-    def put(now: datetime) -> Response:
+    def put(now: datetime) -> None:
         times = {"created": format_time(now), "deadline": format_time(now + deadline)}
-        return queue.send("PUT", f"{queue.base_url}/task/{task_id}", json=definition | times)
+        queue.call("PUT", f"{queue.path}/task/{task_id}", definition | times)
 
-    answer = put(datetime.now(UTC))
-    if answer.status_code == 400:
-        clock = queue.send("GET", f"{queue.root_url}/control/v1/clock")
-        if clock.status_code == 200 and clock.json()["offset"]:  # a test has moved it
-            answer = put(parse_time(clock.json()["now"]))
-    if answer.status_code != 200:
-        raise refused(answer)
+    try:
+        put(datetime.now(UTC))
+    except RequestFailed as refused:
+        moved = _moved_time(queue) if refused.status == 400 else None
+        if not moved:
+            raise
+        put(moved)
 
 
-def _final_state(queue: CalledQueue, task_id: str, deadline: timedelta) -> str:
+def _moved_time(queue: QueueClient) -> datetime | None:
+    """The queue's time, if a test has moved it."""
+    with suppress(RequestFailed):
+        clock = queue.call("GET", "/control/v1/clock", expected="offset")
+        return parse_time(clock["now"]) if clock["offset"] else None
+    return None
+
+
+def _final_state(queue: QueueClient, task_id: str, deadline: timedelta) -> str:
     """Wait until the task is resolved and print each change of its state; the last state.
 
     A queue that does not answer may be restarting: it is asked again until a minute after the deadline.
     """
+    path = f"{queue.path}/task/{task_id}/status"
     shown = ""
     end = time.monotonic() + deadline.total_seconds() + _UNAVAILABLE_TIMEOUT
     while True:
-        try:
-            answer = queue.send("GET", f"{queue.base_url}/task/{task_id}/status")
-        except click.ClickException:
-            if time.monotonic() > end:
-                raise
-        else:
-            if answer.status_code == 200:
-                status = answer.json()["status"]
-                if state_words(status) != shown:
-                    shown = state_words(status)
-                    click.echo(shown)
-                if status["state"] in _RESOLVED:
-                    return str(status["state"])
-            elif answer.status_code < 500 or time.monotonic() > end:
-                raise refused(answer)
+        status = queue.call("GET", path, expected="status", retry_until=end)["status"]
+        if state_words(status) != shown:
+            shown = state_words(status)
+            click.echo(shown)
+        if status["state"] in _RESOLVED:
+            return str(status["state"])
         time.sleep(_POLL_INTERVAL)

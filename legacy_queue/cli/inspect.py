@@ -14,7 +14,6 @@ import click
 
 from legacy_queue.cli.queue_options import (
     AnswerAndText,
-    CalledQueue,
     matching,
     pool_argument,
     pool_option,
@@ -24,6 +23,7 @@ from legacy_queue.cli.queue_options import (
 from legacy_queue.cli.tables import table
 from legacy_queue.domain.ids import TASK_ID
 from legacy_queue.domain.times import duration_words, parse_time
+from legacy_queue.queue_client import QueueClient
 from legacy_queue.testing.summary import explanation_lines, state_words, task_line
 
 _STATES = ("unresolved", "all", "unscheduled", "pending", "running", "completed", "failed", "exception")
@@ -46,20 +46,20 @@ class _WithId(click.Command):
 @task_argument
 @click.option("--watch", is_flag=True, help="Print it again when that changes, until the task is resolved.")
 @reporting
-def status(queue: CalledQueue, task_id: str, watch: bool) -> AnswerAndText:
+def status(queue: QueueClient, task_id: str, watch: bool) -> AnswerAndText:
     """Print what a task waits for and until when, and what happened to it.
 
     A queue with --control also has its requests, those that were refused too.
     """
     path = f"/inspect/v1/task/{task_id}"
-    answer = queue.ask("GET", path, "waitsFor")
+    answer = queue.call("GET", path, expected="waitsFor")
     while watch and answer["waitsFor"][0]["situation"] != "resolved":
         if not click.get_current_context().params["as_json"]:  # which prints one document
             click.echo("\n".join([*explanation_lines(answer), ""]))
         known = _known(answer)
         while _known(answer) == known:
             time.sleep(_WATCH_INTERVAL)
-            answer = queue.ask("GET", path, "waitsFor")
+            answer = queue.call("GET", path, expected="waitsFor")
     return answer, "\n".join(explanation_lines(answer))
 
 
@@ -68,7 +68,7 @@ def status(queue: CalledQueue, task_id: str, watch: bool) -> AnswerAndText:
 @pool_option
 @click.option("--limit", type=click.IntRange(0), default=100, help="No more tasks; 0 for all.")
 @reporting
-def tasks(queue: CalledQueue, state: str, pool: str | None, limit: int) -> AnswerAndText:
+def tasks(queue: QueueClient, state: str, pool: str | None, limit: int) -> AnswerAndText:
     """List tasks: the newest first if the storage knows it, else in the order of their taskIds."""
     answer = _listed(queue, "/inspect/v1/tasks", "tasks", limit, state=state, taskQueueId=pool)
     return answer, table(_TASK_HEADS, map(_task_row, answer["tasks"]), "There are no such tasks.")
@@ -77,7 +77,7 @@ def tasks(queue: CalledQueue, state: str, pool: str | None, limit: int) -> Answe
 @click.command()
 @click.option("--limit", type=click.IntRange(0), default=100, help="No more pools; 0 for all.")
 @reporting
-def pools(queue: CalledQueue, limit: int) -> AnswerAndText:
+def pools(queue: QueueClient, limit: int) -> AnswerAndText:
     """List the pools with tasks or callers: how many tasks, messages, and who asked last for work.
 
     LAST ASKED is how long ago a worker or client called pollTaskUrls, claimTask or claimWork, or polled a URL
@@ -94,7 +94,7 @@ def pools(queue: CalledQueue, limit: int) -> AnswerAndText:
 @pool_option
 @click.option("--limit", type=click.IntRange(0), default=1000, help="Of no more pools; 0 for all.")
 @reporting
-def workers(queue: CalledQueue, pool: str | None, limit: int) -> AnswerAndText:
+def workers(queue: QueueClient, pool: str | None, limit: int) -> AnswerAndText:
     """List the workers: their last call or poll, quarantine and last task.
 
     A client is listed itself as long as it has claimed for no worker, or for
@@ -115,12 +115,12 @@ def workers(queue: CalledQueue, pool: str | None, limit: int) -> AnswerAndText:
 @click.command()
 @pool_argument
 @reporting
-def peek(queue: CalledQueue, pool: str) -> AnswerAndText:
+def peek(queue: QueueClient, pool: str) -> AnswerAndText:
     """Print the messages in the queues of a pool, named provisionerId/workerType. None is dequeued.
 
     Embedded storage lists hidden messages too, Azurite and Azure only visible ones, 32 of each queue.
     """
-    answer = queue.ask("GET", f"/inspect/v1/messages/{pool}", "messages")
+    answer = queue.call("GET", f"/inspect/v1/messages/{pool}", expected="messages")
     heads = ("TASK", "RUN", "PRIORITY", "VISIBLE", "DEQUEUED", "INSERTED", "MESSAGE")
     rows = (_message_row(message, parse_time(answer["now"])) for message in answer["messages"])
     text = table(heads, rows, f"No message is listed for {pool}.")
@@ -132,7 +132,7 @@ def peek(queue: CalledQueue, pool: str) -> AnswerAndText:
 @click.argument("task_group_id", metavar="GROUP", callback=matching(TASK_ID, "a taskGroupId"))
 @click.option("--limit", type=click.IntRange(0), default=1000, help="No more tasks; 0 for all.")
 @reporting
-def group(queue: CalledQueue, task_group_id: str, limit: int) -> AnswerAndText:
+def group(queue: QueueClient, task_group_id: str, limit: int) -> AnswerAndText:
     """List the tasks of a task group, and count them by state."""
     path = f"{queue.path}/task-group/{task_group_id}/list"
     answer = _listed(queue, path, "tasks", limit)
@@ -147,23 +147,24 @@ def group(queue: CalledQueue, task_group_id: str, limit: int) -> AnswerAndText:
 @task_argument
 @click.option("--artifact", metavar="NAME", show_default=f"the first below {_LOGS}", help="Another artifact.")
 @queue_options
-def log(queue: CalledQueue, task_id: str, artifact: str | None) -> None:
+def log(queue: QueueClient, task_id: str, artifact: str | None) -> None:
     """Print the log of a task's last run: its artifact, as it is."""
     artifacts = f"{queue.path}/task/{task_id}/artifacts"
     if artifact is None:
-        names = [found["name"] for found in queue.ask("GET", artifacts, "artifacts")["artifacts"]]
+        listed = queue.call("GET", artifacts, expected="artifacts")
+        names = [found["name"] for found in listed["artifacts"]]
         artifact = next((name for name in sorted(names) if name.startswith(_LOGS)), None)
         if artifact is None:
             has = f"its artifacts are {', '.join(names)}" if names else "it has no artifacts"
             raise click.ClickException(f"task {task_id} has no log: {has}")
-    for chunk in queue.download(f"{queue.root_url}{artifacts}/{quote(artifact, safe='')}"):
+    for chunk in queue.download(f"{artifacts}/{quote(artifact, safe='')}"):
         sys.stdout.buffer.write(chunk)
 
 
 @click.command(cls=_WithId)
 @task_argument
 @reporting
-def cancel(queue: CalledQueue, task_id: str) -> AnswerAndText:
+def cancel(queue: QueueClient, task_id: str) -> AnswerAndText:
     """Cancel a task, and print its status."""
     return _changed(queue, task_id, "cancel")
 
@@ -171,7 +172,7 @@ def cancel(queue: CalledQueue, task_id: str) -> AnswerAndText:
 @click.command(cls=_WithId)
 @task_argument
 @reporting
-def rerun(queue: CalledQueue, task_id: str) -> AnswerAndText:
+def rerun(queue: QueueClient, task_id: str) -> AnswerAndText:
     """Run a resolved task again, and print its status."""
     return _changed(queue, task_id, "rerun")
 
@@ -179,7 +180,7 @@ def rerun(queue: CalledQueue, task_id: str) -> AnswerAndText:
 @click.command("open")
 @click.option("--for", "minutes", type=click.IntRange(1, 60), default=5, help="Minutes.")
 @reporting
-def open_page(queue: CalledQueue, minutes: int) -> AnswerAndText:
+def open_page(queue: QueueClient, minutes: int) -> AnswerAndText:
     """Print a link that signs a browser in to the queue's page; it is good for some minutes."""
     link = queue.page_link(timedelta(minutes=minutes))
     return {"link": link}, link
@@ -191,12 +192,12 @@ def _known(answer: Mapping[str, Any]) -> tuple[Any, ...]:
     return answer["status"], moments, [wait["situation"] for wait in answer["waitsFor"]]
 
 
-def _changed(queue: CalledQueue, task_id: str, call: str) -> AnswerAndText:
-    answer = queue.ask("POST", f"{queue.path}/task/{task_id}/{call}", "status")
+def _changed(queue: QueueClient, task_id: str, call: str) -> AnswerAndText:
+    answer = queue.call("POST", f"{queue.path}/task/{task_id}/{call}", expected="status")
     return answer, task_line(answer["status"])
 
 
-def _listed(queue: CalledQueue, path: str, name: str, limit: int, **query: Any) -> dict[str, Any]:
+def _listed(queue: QueueClient, path: str, name: str, limit: int, **query: Any) -> dict[str, Any]:
     """The answer with up to ``limit`` items of the list, 0 for all. It comes in pages.
 
     What is left out is said on standard error.
@@ -206,7 +207,7 @@ def _listed(queue: CalledQueue, path: str, name: str, limit: int, **query: Any) 
     while True:
         count = min(_MAX_ITEMS, limit - len(items)) if limit else _MAX_ITEMS
         page = {"limit": count, "continuationToken": token, **query}
-        answer = queue.ask("GET", path, name, params=page)
+        answer = queue.call("GET", path, expected=name, **page)
         items += answer.pop(name)
         token = answer.get("continuationToken")
         if token is None or len(items) == limit:

@@ -6,8 +6,9 @@ from typing import Any
 
 import click
 
-from legacy_queue.cli.queue_options import AnswerAndText, CalledQueue, pool_option, reporting
+from legacy_queue.cli.queue_options import AnswerAndText, pool_option, reporting
 from legacy_queue.cli.tables import table
+from legacy_queue.queue_client import QueueClient
 
 _WHOLE = 3  # parameters of a message: messageId, receipt and signature
 _TODAYS = "today's"
@@ -25,7 +26,7 @@ _HEADS = ("POOL", *_COUNTED, "REQUIRED", "CLAIMWORK")
     type=click.Choice(["required"]),
     help="Count the claims that would have been refused under this policy.",
 )
-def migration(queue: CalledQueue, since: str, pool: str | None, dry_run: str | None) -> AnswerAndText:
+def migration(queue: QueueClient, since: str, pool: str | None, dry_run: str | None) -> AnswerAndText:
     """Show which pools can get the policy required, and which workers call only claimWork.
 
     A caller counts if it called pollTaskUrls, claimTask or claimWork, or polled, in that time, and then with
@@ -40,8 +41,8 @@ def migration(queue: CalledQueue, since: str, pool: str | None, dry_run: str | N
     setting anonymous-scopes does. Below the table are the workers that prevent a step; --json names all.
     """
     provisioner_id, worker_type = pool.split("/") if pool else (None, None)
-    query = {"since": since, "provisionerId": provisioner_id, "workerType": worker_type}
-    report = queue.ask("GET", "/migration", "workerTypes", params=query)
+    query: dict[str, Any] = {"since": since, "provisionerId": provisioner_id, "workerType": worker_type}
+    report = queue.call("GET", "/migration", expected="workerTypes", **query)
     if dry_run:
         shown = _dry_run(report)
         return shown, "\n".join(_refusals(shown))

@@ -1,13 +1,12 @@
-"""The options of a queue's URL and credentials, and requests to it."""
+"""Which queue a command calls: by its options, the environment, or the server of this directory."""
 
 import functools
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -18,103 +17,34 @@ from click.core import ParameterSource
 
 from legacy_queue.config import SERVER_FILE, load
 from legacy_queue.config.values import without_secrets
-from legacy_queue.credentials import Credentials
-from legacy_queue.domain.hawk import SignedRequest, sign_bewit
+from legacy_queue.credentials import ANONYMOUS, Credentials
 from legacy_queue.domain.hosts import is_loopback
 from legacy_queue.domain.ids import IDENTIFIER, TASK_QUEUE_ID
 from legacy_queue.private_folder import NotOurs, check_folder, read_private
+from legacy_queue.queue_client import QueueClient, RequestFailed
 from legacy_queue.testing.server_process import trust_variables
 
 AnswerAndText = tuple[Any, str]  # the queue's answer for a program, and the text for a person
 
-_LONG_TIMEOUT = 120  # seconds: for reports of a large fleet, and moves of the clock by days
 
-
-@dataclass(frozen=True)
-class CalledQueue:
-    """The queue that a command calls. A call without an answer ends the command."""
-
-    base_url: str  # with the /v1
-    credentials: Credentials
-
-    @property
-    def root_url(self) -> str:
-        """For paths that are not below ``/v1``."""
-        return re.sub(r"(/api/queue)?/v1/?$", "", self.base_url)
-
-    @property
-    def path(self) -> str:
-        """``/api/queue/v1`` or ``/v1``."""
-        return self.base_url.removeprefix(self.root_url).rstrip("/")
-
-    def page_link(self, life: timedelta) -> str:
-        """A link that signs a browser in to the page. It works for that long."""
-        url = urlsplit(f"{self.root_url}/")
-        port = url.port or (443 if url.scheme == "https" else 80)
-        request = SignedRequest("GET", url.path, url.hostname or "", port)
-        own = self.credentials
-        end = datetime.now(UTC) + life
-        return f"{url.geturl()}?bewit={sign_bewit(request, own.client_id, own.access_token, end, own.ext)}"
-
-    def send(self, method: str, url: str, timeout: float = 30, **content: Any) -> requests.Response:
-        """The answer to a signed request."""
-        try:
-            return requests.request(method, url, auth=self.credentials.sign, timeout=timeout, **content)
-        except requests.RequestException as error:
-            raise no_answer(self.root_url, error) from None
-
-    def ask(self, method: str, path: str, expected: str = "", **content: Any) -> Any:
-        """The JSON that the queue answers below the root URL, which has the property ``expected``.
-
-        A refusal ends the command with the queue's sentence. So does the answer of a server that is not a
-        queue.
-        """
-        answer = self.send(method, self.root_url + path, _LONG_TIMEOUT, **content)
-        try:
-            body = answer.json()
-            if answer.status_code != 200 and body["message"]:
-                raise refused(answer)
-            if isinstance(body, dict) and (not expected or expected in body):
-                return body
-        except (ValueError, KeyError, TypeError):
-            pass
-        url = without_secrets(self.root_url)
-        raise click.ClickException(f"the server at {url} is not a queue that has this endpoint")
-
-    def download(self, url: str) -> Iterator[bytes]:
-        """The body of the answer as it arrives. A refusal, and an answer that breaks off, end the command."""
-        answer = self.send("GET", url, stream=True)
-        if answer.status_code != 200:
-            raise refused(answer)
-        try:
-            yield from answer.iter_content(65536)
-        except requests.RequestException as error:
-            where = without_secrets(self.root_url)
-            raise click.ClickException(f"the answer of {where} broke off ({type(error).__name__})") from None
-
-
-def refused(answer: requests.Response) -> click.ClickException:
-    """The sentence for an answer that refuses: the queue's own, where it has one."""
-    why = answer.reason
-    with suppress(ValueError, KeyError, TypeError):
-        why = answer.json()["message"]
-    return click.ClickException(f"the queue refused with {answer.status_code}: {why}")
-
-
-def no_answer(root_url: str, error: Exception) -> click.ClickException:
-    """The sentence for a request that failed."""
-    url = without_secrets(root_url)
-    if isinstance(error, requests.exceptions.SSLError):
-        return click.ClickException(
-            f"the certificate of {url} is not trusted, or is for another host: see legacy-queue ca"
-        )
-    return click.ClickException(f"the queue at {url} does not answer ({type(error).__name__})")
+@contextmanager
+def failing_with_a_sentence() -> Iterator[None]:
+    """A request that fails ends the command with a sentence. Decorates a function too."""
+    try:
+        yield
+    except RequestFailed as failed:
+        raise click.ClickException(
+            f"the queue at {failed.server} answered {failed.status}: {failed.message}"
+        ) from None
+    except requests.RequestException as error:
+        hint = ": see legacy-queue ca" if isinstance(error, requests.exceptions.SSLError) else ""
+        raise click.ClickException(f"{error}{hint}") from None
 
 
 def parsed(parse: Callable[[str], Any]) -> Callable[..., Any]:
     """A callback of an option or argument: its parsed value, or those of a repeated option.
 
-    The parser raises ValueError with what is accepted.
+    The parser raises ValueError with what it expects.
     """
 
     def callback(_ctx: click.Context, _param: click.Parameter, value: Any) -> Any:
@@ -156,6 +86,9 @@ def _option(name: str, *envvar: str, **more: Any) -> Callable[[Any], Any]:
 
 _ROOT_URLS = ("LEGACY_QUEUE_ROOT_URL", "TASKCLUSTER_ROOT_URL")
 root_url_option = _option("--root-url", *_ROOT_URLS, help="The queue's root URL.")
+_base_url_option = _option(
+    "--base-url", "LEGACY_QUEUE_BASE_URL", help="Instead: the legacy base URL, with the /v1."
+)
 _CLIENT_OPTIONS = (
     _option("--client-id", "TASKCLUSTER_CLIENT_ID"),
     _option("--access-token", "TASKCLUSTER_ACCESS_TOKEN", help="Better in the environment."),
@@ -166,11 +99,6 @@ _CLIENT_OPTIONS = (
         show_default="none",
         callback=_certificate,
     ),
-)
-_OPTIONS = (
-    root_url_option,
-    _option("--base-url", "LEGACY_QUEUE_BASE_URL", help="Instead: the legacy base URL, with the /v1."),
-    *_CLIENT_OPTIONS,
 )
 identifier = matching(IDENTIFIER, "1 to 38 of a-z, A-Z, 0-9, - and _")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
@@ -222,40 +150,39 @@ def called_queue(
     client_id: str | None,
     access_token: str | None,
     certificate: str | None = None,
-) -> CalledQueue:
-    """The queue at the given URL or the local one, and the client. Raises click.UsageError."""
+    *,
+    is_anonymous: bool = False,
+) -> QueueClient:
+    """The queue at the given URL or the local one, and the client. Raises click.UsageError.
+
+    Who may be anonymous needs no credentials, and looks for a queue that was not given on the default port.
+    """
     local = local_server()
-    given = base_url or root_url
-    url = base_url or (f"{root_url.rstrip('/')}/api/queue/v1" if root_url else "")
-    url = url or (f"{local['rootUrl']}/api/queue/v1" if local else "")
+    context = click.get_current_context(silent=True)
+    if context and context.get_parameter_source("root_url") is ParameterSource.COMMANDLINE:
+        # an option wins over a variable
+        base_url = (
+            base_url if context.get_parameter_source("base_url") is ParameterSource.COMMANDLINE else None
+        )
+    default = local.get("rootUrl", "http://127.0.0.1:8080" if is_anonymous else "")
+    url = base_url or f"{(root_url or default).rstrip('/')}/api/queue/v1"
     if not is_url(url):
+        given = base_url or root_url
         raise click.UsageError(
             f"{said_of(given) if given else ''}"
             "Give the queue's URL: --root-url or --base-url, such as http://127.0.0.1:8080; "
             "or run legacy-queue up or serve in this directory"
         )
-    credentials = credentials_for(url, local, client_id, access_token, certificate)
-    if credentials is None:
-        raise click.UsageError(
-            "Give credentials: TASKCLUSTER_CLIENT_ID and TASKCLUSTER_ACCESS_TOKEN, or --client-id and "
-            "--access-token"
-        )
-    return CalledQueue(url, credentials)
-
-
-def credentials_for(
-    url: str,
-    local: Mapping[str, Any],
-    client_id: str | None,
-    access_token: str | None,
-    certificate: str | None,
-) -> Credentials | None:
-    """The given credentials, else those of the local server if the URL is below its root URL, else None."""
     if client_id and access_token:
-        return Credentials(client_id, access_token, certificate)
+        return QueueClient(url, Credentials(client_id, access_token, certificate))
     if "credentials" in local and url.startswith(f"{local['rootUrl']}/"):
-        return replace(Credentials.from_wire(local["credentials"]), certificate=certificate)
-    return None
+        return QueueClient(url, replace(Credentials.from_wire(local["credentials"]), certificate=certificate))
+    if is_anonymous:
+        return QueueClient(url, ANONYMOUS)
+    raise click.UsageError(
+        "Give credentials: TASKCLUSTER_CLIENT_ID and TASKCLUSTER_ACCESS_TOKEN, or --client-id and "
+        "--access-token"
+    )
 
 
 def is_url(text: str) -> bool:
@@ -289,28 +216,27 @@ def called_by_default() -> str:
 
 def queue_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options of a queue, and call the command with it as ``queue``."""
+    return _with_queue(command, (root_url_option, _base_url_option, *_CLIENT_OPTIONS))
 
+
+def anonymous_queue_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The same for a command that may call without credentials. It takes no base URL."""
+    return _with_queue(command, (root_url_option, *_CLIENT_OPTIONS), is_anonymous=True)
+
+
+def _with_queue(
+    command: Callable[..., Any], options: tuple[Callable[[Any], Any], ...], *, is_anonymous: bool = False
+) -> Callable[..., Any]:
     @functools.wraps(command)
-    def with_queue(**options: Any) -> None:
+    @failing_with_a_sentence()
+    def with_queue(**given: Any) -> None:
         names = ("root_url", "base_url", "client_id", "access_token", "certificate")
-        given = {name: options.pop(name) for name in names}
-        source = click.get_current_context().get_parameter_source
-        if source("root_url") is ParameterSource.COMMANDLINE is not source("base_url"):
-            given["base_url"] = None  # an option wins over a variable
-        command(queue=called_queue(**given), **options)
+        found = called_queue(**{name: given.pop(name, None) for name in names}, is_anonymous=is_anonymous)
+        command(queue=found, **given)
 
-    return _with_options(with_queue, _OPTIONS)
-
-
-def client_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add ``--root-url`` and the options of credentials to a command that may also call without any."""
-    return _with_options(command, (root_url_option, *_CLIENT_OPTIONS))
-
-
-def _with_options(command: Callable[..., Any], options: Sequence[Callable[[Any], Any]]) -> Callable[..., Any]:
     for option in reversed(options):
-        command = option(command)
-    return command
+        with_queue = option(with_queue)
+    return with_queue
 
 
 def reporting(command: Callable[..., AnswerAndText]) -> Callable[..., None]:

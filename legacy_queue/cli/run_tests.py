@@ -10,9 +10,10 @@ from typing import Any
 import click
 
 from legacy_queue.cli.options import SettingsCommand, setting_options, with_control
-from legacy_queue.cli.queue_options import CalledQueue
+from legacy_queue.cli.queue_options import failing_with_a_sentence
 from legacy_queue.config import load
 from legacy_queue.credentials import Credentials
+from legacy_queue.queue_client import QueueClient
 from legacy_queue.server.signals import handle_stop
 from legacy_queue.testing import LegacyQueue, ServerFailed
 from legacy_queue.testing.summary import fault_line
@@ -102,9 +103,11 @@ def _settings(options: Mapping[str, str | None]) -> dict[str, Any]:
 
 def _name_unused_faults(queue: LegacyQueue) -> None:
     """Warn of faults that never fired. The exit code stays the command's, whatever the queue answers."""
-    called = CalledQueue(queue.base_url, Credentials.from_wire(queue.credentials))
+    called = QueueClient(queue.base_url, Credentials.from_wire(queue.credentials))
     try:
-        for fault in called.ask("GET", "/control/v1/faults", "faults")["faults"]:
+        with failing_with_a_sentence():
+            faults = called.call("GET", "/control/v1/faults", expected="faults")["faults"]
+        for fault in faults:
             if not fault["fired"]:
                 click.echo(f"Warning: a fault never happened: {fault_line(fault)}", err=True)
     except click.ClickException as error:

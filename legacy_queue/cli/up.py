@@ -18,18 +18,18 @@ from time import monotonic
 from typing import Any
 
 import click
-import requests
 
 from legacy_queue.cli.config import exports, named_queues, variables_of
 from legacy_queue.cli.create_task import create, definition_of
 from legacy_queue.cli.options import SettingsCommand, setting_options, settings_of, with_control
-from legacy_queue.cli.queue_options import CalledQueue
+from legacy_queue.cli.queue_options import failing_with_a_sentence
 from legacy_queue.config.settings import Settings, wire_name
 from legacy_queue.credentials import Credentials
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.times import format_time
 from legacy_queue.local_processes.azurite import CONNECTION_STRING
 from legacy_queue.private_folder import make_private
+from legacy_queue.queue_client import QueueClient
 from legacy_queue.server.signals import interrupt_on_signal
 from legacy_queue.testing.server_process import trust_variables
 from legacy_queue.worker import SampleWorker, WorkerSettings
@@ -209,16 +209,17 @@ def _say_where_the_page_is(ready: Mapping[str, Any]) -> None:
     if "credentials" not in ready:
         click.echo(f"\nLook at its page: {_program()} open prints a link.")
         return
-    queue = CalledQueue(ready["baseUrl"], Credentials.from_wire(ready["credentials"]))
+    queue = QueueClient(ready["baseUrl"], Credentials.from_wire(ready["credentials"]))
     life = f"{_LINK_LIFE // timedelta(minutes=1)} minutes"
     click.echo(f"\nLook at its page; this link works for {life}, {_program()} open prints another:\n")
     click.echo(f"  {queue.page_link(_LINK_LIFE)}")
 
 
+@failing_with_a_sentence()
 def _demonstrate(ready: Mapping[str, Any]) -> None:
     if "credentials" not in ready:
         raise click.ClickException("--demo uses the development client: configure no clients for it")
-    queue = CalledQueue(ready["baseUrl"], Credentials.from_wire(ready["credentials"]))
+    queue = QueueClient(ready["baseUrl"], Credentials.from_wire(ready["credentials"]))
     task_id = slugid()
     begun = monotonic()
 
@@ -252,12 +253,12 @@ def _demonstrate(ready: Mapping[str, Any]) -> None:
         worker.stop()
         wait([ended], _REPORT_TIMEOUT)
         raise
-    status = requests.get(f"{queue.base_url}/task/{task_id}/status", timeout=10).json()["status"]
+    status = queue.call("GET", f"{queue.path}/task/{task_id}/status")["status"]
     show("Queue", f"task {task_id} is {status['state']}, run {len(status['runs']) - 1}")
     if status["state"] != "completed":
         raise click.ClickException(f"the task is {status['state']}, and should be completed")
-    log = requests.get(f"{queue.base_url}/task/{task_id}/artifacts/{LOG}", timeout=10)
-    show("Reader -> Queue", f"getLatestArtifact {LOG}: {log.text.strip()!r}")
+    log = b"".join(queue.download(f"{queue.path}/task/{task_id}/artifacts/{LOG}")).decode()
+    show("Reader -> Queue", f"getLatestArtifact {LOG}: {log.strip()!r}")
 
 
 _CHART = {

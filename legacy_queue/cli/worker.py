@@ -11,8 +11,9 @@ from typing import Any, get_args
 import click
 import structlog
 
-from legacy_queue.cli.queue_options import CalledQueue, identifier, pool_argument, queue_options
+from legacy_queue.cli.queue_options import identifier, pool_argument, queue_options
 from legacy_queue.config.settings import LOG_FORMATS
+from legacy_queue.queue_client import QueueClient
 from legacy_queue.server.logs import log_to_standard_error
 from legacy_queue.server.signals import exit_on_signal, handle_stop
 from legacy_queue.worker import Protocol, Refused, SampleWorker, WorkerSettings
@@ -56,7 +57,7 @@ def _default_worker_id() -> str:
     help="The format of the steps: text, json, or auto: text at a terminal, else json.",
 )
 def worker(
-    queue: CalledQueue,
+    queue: QueueClient,
     pool: str,
     worker_id: str | None,
     log_format: str,

@@ -8,10 +8,10 @@ messages with the sample worker's code, and never imports gevent.
 Reference: docs/reference/testing.md.
 """
 
+from legacy_queue.queue_client import RequestFailed
 from legacy_queue.testing.active_fault import ActiveFault, FaultNeverFired
 from legacy_queue.testing.claimed_run import ClaimedRun
 from legacy_queue.testing.legacy_queue import LegacyQueue
-from legacy_queue.testing.queue_http import RequestFailed
 from legacy_queue.testing.server_process import ServerFailed
 
 __all__ = ["ActiveFault", "ClaimedRun", "FaultNeverFired", "LegacyQueue", "RequestFailed", "ServerFailed"]

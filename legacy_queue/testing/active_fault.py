@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Self
 
-from legacy_queue.testing.queue_http import QueueHttp
+from legacy_queue.queue_client import QueueClient
 
 __tracebackhide__ = True  # a traceback ends at the test's call
 
@@ -22,7 +22,7 @@ class ActiveFault:
     ``fault_id`` is its id at the server, ``place`` the file and the line of the test that has created it.
     """
 
-    def __init__(self, http: QueueHttp, wanted: Mapping[str, Any], place: tuple[str, int]) -> None:
+    def __init__(self, http: QueueClient, wanted: Mapping[str, Any], place: tuple[str, int]) -> None:
         self._http = http
         self._wanted = wanted
         self._place = place

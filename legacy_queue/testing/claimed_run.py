@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from legacy_queue.credentials import Credentials
 from legacy_queue.domain.times import parse_time
-from legacy_queue.testing.queue_http import QueueHttp, RequestFailed
+from legacy_queue.queue_client import QueueClient, RequestFailed
 from legacy_queue.testing.wire_types import Status
 from legacy_queue.worker.queue_client import parse_messages
 
@@ -21,7 +21,7 @@ Resolution = Literal["completed", "failed", "exception"]
 def require_one_of(accepted: Any, name: str, value: str) -> None:
     """Raises ValueError for a value that the Literal ``accepted`` does not have."""
     if value not in get_args(accepted):
-        raise ValueError(f"{name} is {value!r}: one of {', '.join(get_args(accepted))} is accepted")
+        raise ValueError(f"{name} is {value!r}: expected one of {', '.join(get_args(accepted))}")
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class ClaimedRun:
     taken_until: datetime
     task: Mapping[str, Any] = field(repr=False)
     credentials: Mapping[str, str] = field(repr=False)
-    _http: QueueHttp = field(repr=False)
+    _http: QueueClient = field(repr=False)
 
     def report(self, resolution: Resolution, reason: str | None = None) -> Status:
         """Call reportCompleted, reportFailed or, with a reason, reportException; the task's status."""
@@ -63,17 +63,18 @@ class ClaimedRun:
 
     def _call(self, method: str, path: str, body: Any) -> Any:
         run = f"/v1/task/{self.task_id}/runs/{self.run_id}"
-        return self._http.call(method, run + path, body, Credentials.from_wire(self.credentials))
+        own = Credentials.from_wire(self.credentials)
+        return self._http.call(method, run + path, body, credentials=own)
 
 
-def claim_work(http: QueueHttp, pool: str, worker: Mapping[str, str]) -> ClaimedRun | None:
+def claim_work(http: QueueClient, pool: str, worker: Mapping[str, str]) -> ClaimedRun | None:
     """Claim by claimWork, without waiting for work; None if there is none."""
     headers = {"Prefer": "wait=0"}
     claims = http.call("POST", f"/v1/claim-work/{pool}", {**worker, "tasks": 1}, headers=headers)["tasks"]
     return _claimed_run(claims[0], http) if claims else None
 
 
-def poll(http: QueueHttp, pool: str, worker: Mapping[str, str], is_draft: bool) -> ClaimedRun | None:
+def poll(http: QueueClient, pool: str, worker: Mapping[str, str], is_draft: bool) -> ClaimedRun | None:
     """Claim for the first message in the pool's Azure queues, highest priority first; None without a message.
 
     In the deployed protocol the message is deleted after the queue's answer, unless that is a 5xx. A message
@@ -98,7 +99,7 @@ def poll(http: QueueHttp, pool: str, worker: Mapping[str, str], is_draft: bool) 
     return None
 
 
-def _claimed_run(claim: Mapping[str, Any], http: QueueHttp) -> ClaimedRun:
+def _claimed_run(claim: Mapping[str, Any], http: QueueClient) -> ClaimedRun:
     """From an answer of claimTask, or an item of claimWork's ``tasks``."""
     task_id = claim["status"]["taskId"]
     taken_until = parse_time(claim["takenUntil"])

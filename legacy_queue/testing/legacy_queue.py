@@ -1,16 +1,19 @@
 """``LegacyQueue``: a queue for a test, with a method for each thing that a test does."""
 
+import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from importlib import import_module
 from time import monotonic
 from types import TracebackType
-from typing import Any, Literal, Self, Unpack
+from typing import Any, Literal, Self, Unpack, cast
 
 from legacy_queue.credentials import Credentials
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.times import parse_time
+from legacy_queue.queue_client import EVENTS_LOST, QueueClient
 from legacy_queue.testing.active_fault import ActiveFault
 from legacy_queue.testing.claimed_run import (
     ClaimedRun,
@@ -21,7 +24,6 @@ from legacy_queue.testing.claimed_run import (
     require_one_of,
 )
 from legacy_queue.testing.definitions import WORKER_GROUP, WORKER_ID, definition, pool_name, wire_value
-from legacy_queue.testing.queue_http import QueueHttp
 from legacy_queue.testing.server_process import ServerProcess, client_variables
 from legacy_queue.testing.summary import explanation_lines, life_page, summarize
 from legacy_queue.testing.wire_types import (
@@ -54,7 +56,7 @@ class LegacyQueue:
 
     def __init__(self, storage: str = "memory", **settings: Any) -> None:
         self._settings = {"storage": storage, **settings}
-        self._started: tuple[ServerProcess, QueueHttp] | None = None
+        self._started: tuple[ServerProcess, QueueClient] | None = None
         self._faults: list[ActiveFault] = []
         self._pools: set[str] = set()  # that the test has used
         self._claimed: set[str] = set()  # taskIds and pools that this object has claimed
@@ -71,7 +73,7 @@ class LegacyQueue:
         self._credentials: dict[str, str] = process.ready.get("credentials", made_up)
         verify: bool | str = process.ready.get("ca", {}).get("bundle") or settings.get("tls_cert") or True
         client = Credentials.from_wire(self._credentials)
-        self._started = process, QueueHttp(process.ready["rootUrl"], client, verify, process.check)
+        self._started = process, QueueClient(process.ready["baseUrl"], client, verify, process.check)
         return self
 
     def __exit__(
@@ -82,7 +84,6 @@ class LegacyQueue:
                 self.check_faults()
         finally:
             self._forget()
-            self._http.close()
             self._process.stop()
             self._started = None
 
@@ -231,7 +232,7 @@ class LegacyQueue:
         tasks, or asks for their pools.
         """
         require_one_of(State, "state", state)
-        with self._http.events(monotonic() + timeout, routingKey=f"primary.{task_id}.#") as events:
+        with self._follow(timeout, routingKey=f"primary.{task_id}.#") as events:
             status = self.status(task_id)
             try:
                 while status["state"] != state:
@@ -261,10 +262,9 @@ class LegacyQueue:
         """
         last_id = after["id"] if after else _OLDEST
         query = {"exchange": exchange, "routingKey": routing_key, "lastEventId": last_id}
-        with self._http.events(monotonic() + timeout, **query) as events:
+        with self._follow(timeout, **query) as events:
             try:
-                event: QueueEvent = dict(next(events))  # type: ignore[assignment]
-                return event
+                return next(events)
             except (TimeoutError, StopIteration) as end:
                 what = f"there was no event {exchange} {routing_key}"
                 raise self._timed_out(what, timeout, end) from None
@@ -273,8 +273,8 @@ class LegacyQueue:
         """The events since the last reset, in order: ``id exchange routingKey routes payload``."""
         query = {"routingKey": routing_key, "lastEventId": _OLDEST, "follow": "false"}
         query |= {"exchange": exchange} if exchange else {}
-        with self._http.events(monotonic() + _TIMEOUT, **query) as events:
-            return [dict(event) for event in events]  # type: ignore[misc]
+        with self._follow(_TIMEOUT, **query) as events:
+            return list(events)
 
     def messages(
         self,
@@ -392,14 +392,24 @@ class LegacyQueue:
         return self._running[0]
 
     @property
-    def _http(self) -> QueueHttp:
+    def _http(self) -> QueueClient:
         return self._running[1]
 
     @property
-    def _running(self) -> tuple[ServerProcess, QueueHttp]:
+    def _running(self) -> tuple[ServerProcess, QueueClient]:
         if self._started is None:
             raise RuntimeError("the server is not running: use LegacyQueue() in a with statement")
         return self._started
+
+    @contextmanager
+    def _follow(self, timeout: float, **query: str) -> Iterator[Iterator[QueueEvent]]:
+        """Follow the events of the server's only process, with a broker too, for so many seconds."""
+        with self._http.events("/inspect/v1/events", monotonic() + timeout, **query) as events:
+            yield (
+                cast(QueueEvent, {"id": event.get("id", ""), **json.loads(event["data"])})
+                for event in events
+                if "data" in event and event.get("event") != EVENTS_LOST
+            )
 
     def _forget(self) -> None:
         for fault in self._faults:

@@ -11,7 +11,7 @@ import requests
 from legacy_queue.domain.times import duration_words
 from legacy_queue.life.picture import life_html
 from legacy_queue.life.words import requester
-from legacy_queue.testing.queue_http import QueueHttp, RequestFailed
+from legacy_queue.queue_client import QueueClient, RequestFailed
 from legacy_queue.testing.server_process import ServerFailed, ServerProcess
 
 _MAX_TASKS = 20
@@ -28,7 +28,7 @@ _PAGE = """<!doctype html>
 """
 
 
-def summarize(http: QueueHttp, pools: Iterable[str], process: ServerProcess, limit: int) -> str:
+def summarize(http: QueueClient, pools: Iterable[str], process: ServerProcess, limit: int) -> str:
     """The last requests in ``limit`` lines, the story of each task, resolved ones too, the messages of their
     pools and of ``pools``, the faults, and the warnings of the server's log. A part that cannot be read says
     so. If the server has ended, the summary is the last lines of its log.
@@ -67,7 +67,7 @@ def summarize(http: QueueHttp, pools: Iterable[str], process: ServerProcess, lim
     return "\n".join(line for title, read in parts.items() for line in _part(title, read))
 
 
-def life_page(http: QueueHttp) -> str:
+def life_page(http: QueueClient) -> str:
     """A page with the lives of the first tasks, resolved ones too. Raises RequestFailed, ServerFailed."""
     statuses = http.call("GET", "/inspect/v1/tasks", state="all", limit=_MAX_TASKS)["tasks"]
     page = _PAGE

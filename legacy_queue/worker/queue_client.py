@@ -18,7 +18,7 @@ from xml.etree import ElementTree
 
 import requests
 
-from legacy_queue.credentials import Credentials, unsigned
+from legacy_queue.credentials import ANONYMOUS, Credentials
 from legacy_queue.worker.worker_settings import WorkerSettings
 
 TIMEOUT = (5.0, 25.0)  # seconds to connect, and until the answer
@@ -150,7 +150,7 @@ class QueueClient:
         name: str,
         method: str,
         url: str,
-        auth: Any = unsigned,
+        auth: Any = ANONYMOUS.sign,
         pauses: Any = PAUSES,
         content: IO[bytes] | None = None,
         **options: Any,

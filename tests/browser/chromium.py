@@ -5,8 +5,8 @@ from datetime import timedelta
 
 from selenium.webdriver import Chrome, ChromeOptions, ChromeService
 
-from legacy_queue.cli.queue_options import CalledQueue
 from legacy_queue.credentials import Credentials
+from legacy_queue.queue_client import QueueClient
 
 # as root, and on a machine that reaches nothing but itself
 _OPTIONS = """--headless --no-sandbox --disable-gpu --disable-quic --disable-dev-shm-usage --no-first-run
@@ -23,5 +23,5 @@ def chromium() -> Chrome:
 
 def sign_in(browser: Chrome, base_url: str, credentials: Mapping[str, str]) -> None:
     """Let the browser see the pages of the queue."""
-    queue = CalledQueue(base_url, Credentials.from_wire(credentials))
+    queue = QueueClient(base_url, Credentials.from_wire(credentials))
     browser.get(queue.page_link(timedelta(minutes=5)))

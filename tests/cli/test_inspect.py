@@ -93,12 +93,6 @@ def test_the_log_of_a_task_is_printed(queue: ServedQueue, ask: Asking) -> None:
     assert "404" in refused(ask("log", task_id, "--artifact", "public/none"))
 
 
-def test_a_log_that_breaks_off_ends_the_command_with_a_sentence() -> None:
-    with answering((200, "half", {"Content-Length": "8"})) as url:
-        said = refused(ask_at(url, "log", slugid(), "--artifact", "public/log"))
-    assert said == f"Error: the answer of {url} broke off (ChunkedEncodingError)"
-
-
 @pytest.mark.processes
 def test_commands_find_the_server_of_the_data_directory_until_it_ends(tmp_path: Path) -> None:
     given = ("LEGACY_QUEUE_", "TASKCLUSTER_")
@@ -119,9 +113,3 @@ def test_commands_find_the_server_of_the_data_directory_until_it_ends(tmp_path: 
     gone = ask_without_variables()
     assert "Give the queue's URL" in gone.output
     assert "run legacy-queue up or serve" in gone.output
-
-
-def test_no_password_of_a_url_is_in_an_error() -> None:
-    said = refused(ask_at("http://user:S3CRET@127.0.0.1:1", "pools"))
-    assert "does not answer" in said
-    assert "S3CRET" not in said

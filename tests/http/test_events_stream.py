@@ -11,9 +11,9 @@ import pytest
 from werkzeug.test import Client, TestResponse
 
 from legacy_queue.domain.events import EXCHANGES, group_resolved
+from legacy_queue.queue_client import parse_events
 from legacy_queue.services.events.event_buffer import BufferedEvent
 from legacy_queue.services.events.event_streams import EventStreams, Following
-from legacy_queue.testing.queue_http import parse_events
 from tests.http.calls import (
     GROUP_ID,
     NOW,

@@ -10,7 +10,6 @@ import tests.clients.python  # noqa: F401  which makes the client of 2017 run on
 from legacy_queue.domain.ids import slugid
 from legacy_queue.testing import FaultNeverFired, LegacyQueue, RequestFailed
 from legacy_queue.testing.claimed_run import ClaimProtocol
-from legacy_queue.testing.queue_http import parse_events
 from tests.rabbitmq import RabbitMQ
 
 pytestmark = pytest.mark.processes
@@ -98,15 +97,6 @@ def test_the_deployed_protocol_deletes_the_message_of_a_refused_claim(
     assert len(legacy_queue.messages()) == left
 
 
-def test_a_missing_answer_shows_no_signature(legacy_queue: LegacyQueue) -> None:
-    legacy_queue.fault("azure.receive", drop="before", times=1)
-    with pytest.raises(requests.ConnectionError, match=r"^GET /azure/.*/messages: there is no ans") as failed:
-        legacy_queue.claim(protocol="draft")
-    shown = str(failed.getrepr(style="long", showlocals=True, funcargs=True))
-    assert "sig=" not in shown
-    assert "urllib3" not in shown
-
-
 def test_a_fault_that_never_fired_causes_a_warning(legacy_queue: LegacyQueue) -> None:
     with (
         pytest.warns(FaultNeverFired, match="endpoint='claimTask', status=503"),
@@ -160,9 +150,3 @@ def test_azurite_storage_does_all_but_move_the_clock(legacy_queue: LegacyQueue) 
     legacy_queue.create_task(worker_type="builds")
     legacy_queue.reset()
     assert (legacy_queue.messages("builds"), legacy_queue.events()) == ([], [])
-
-
-def test_each_blank_line_ends_an_event_and_what_is_cut_off_is_dropped() -> None:
-    lines = [b"retry: 2000", b"", b": a comment", b"", b'data: {"a": "b: c"}', b"", b"id:2", b"", b"id: 3"]
-    expected = [{"retry": "2000"}, {"": "a comment"}, {"data": '{"a": "b: c"}'}, {"id": "2"}]
-    assert list(parse_events(lines)) == expected

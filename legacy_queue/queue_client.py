@@ -1,0 +1,217 @@
+"""Requests to a queue over HTTP, for the commands, the test kit and conform. Knows nothing of the server.
+
+Each request has a connection of its own, and is sent once unless the caller says how long it may be repeated.
+If the server refuses it, RequestFailed is raised; if there is no answer, the exception of requests. Both name
+the server and the path, and neither has a request's query or headers, which may hold a signature.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from time import monotonic, sleep
+from typing import Any
+from urllib.parse import urlsplit
+
+import requests
+
+from legacy_queue.credentials import ANONYMOUS, Credentials
+from legacy_queue.domain.hawk import SignedRequest, sign_bewit
+
+__tracebackhide__ = True  # a traceback of a test ends at the test's call
+
+_TIMEOUTS = (
+    10.0,
+    120.0,
+)  # seconds to connect, and for an answer: a report of many tasks, a clock moved by days
+_STREAM_TIMEOUTS = 10.0, 45.0  # seconds to connect, and without a byte: the server sends a comment every 15
+_MIN_TIMEOUT = 0.001  # seconds; 0 would mean no timeout
+_RETRY_INTERVAL = 0.5  # seconds
+EVENTS_LOST = (
+    "begins-anew"  # names what comes before the first event of a server, and where events are missing
+)
+_NOT_A_QUEUE = "the server is not a queue that has this endpoint"
+
+
+class RequestFailed(Exception):
+    """The server answered with a status from 300 on, or as no queue does. ``code`` and ``message`` are those
+    of its body; the text has the first line of the message. ``server`` is its root URL without a password.
+    """
+
+    def __init__(self, answer: requests.Response, message: str | None = None) -> None:
+        self.status = answer.status_code
+        self.server, self.path = _place(str(answer.request.url))
+        self.code, self.message = _read_error(answer) if message is None else ("", message)
+        what = self.message.partition("\n")[0]  # behind it are the details of a conflict, as JSON
+        asked = f"{answer.request.method} {self.server}{self.path}"
+        super().__init__(f"{asked}: {self.status} {self.code} {what}".rstrip())
+
+
+def _place(url: str) -> tuple[str, str]:
+    """The root URL without user and password, and the path."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}", parts.path
+
+
+def _read_error(answer: requests.Response) -> tuple[str, str]:
+    """The code and the message of an error of the queue, or the code of an error of Azure."""
+    try:
+        body = answer.json()
+        return str(body.get("code", "")), str(body["message"])
+    except (ValueError, LookupError, TypeError, AttributeError, requests.RequestException):
+        code = answer.headers.get("x-ms-error-code", "")
+        return code, "" if code else _NOT_A_QUEUE
+
+
+class QueueClient:
+    """Calls the queue at ``base_url``, the URL with the ``/v1``.
+
+    ``verify`` is the bundle of authorities that check the server's certificate, or True for the public ones.
+    Without it the environment names the bundle, and a proxy. ``check`` is called if there is no answer, to
+    raise an error that says why.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        credentials: Credentials,
+        verify: bool | str | None = None,
+        check: Callable[[], object] = lambda: None,
+    ) -> None:
+        self.base_url = base_url
+        self.root_url = re.sub(r"(/api/queue)?/v1/?$", "", base_url)
+        self.path = base_url.removeprefix(self.root_url).rstrip("/")  # /api/queue/v1 or /v1
+        self.credentials = credentials
+        self._verify = verify
+        self._check = check
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        expected: str = "",
+        credentials: Credentials | None = None,
+        headers: Mapping[str, str] | None = None,
+        retry_until: float = 0,
+        **query: Any,
+    ) -> Any:
+        """The JSON object of the answer, which has the property ``expected``. ``path`` is below the root URL.
+
+        ``credentials`` sign the request instead of the client's own. A request without an answer and one that
+        is answered with a 5xx are repeated until ``retry_until`` (monotonic). Raises as ``send``.
+        """
+        content = {"json": body, "params": query, "headers": headers}
+        while True:
+            try:
+                answer = self.send(method, self.root_url + path, credentials or self.credentials, **content)
+                break
+            except (RequestFailed, requests.RequestException) as failed:
+                is_refused = isinstance(failed, RequestFailed) and failed.status < 500
+                if is_refused or monotonic() > retry_until:
+                    raise
+            sleep(_RETRY_INTERVAL)
+        with suppress(ValueError):
+            found = answer.json()
+            if isinstance(found, dict) and (not expected or expected in found):
+                return found
+        raise RequestFailed(answer, _NOT_A_QUEUE)
+
+    def send(
+        self, method: str, url: str, credentials: Credentials = ANONYMOUS, **content: Any
+    ) -> requests.Response:
+        """The answer to a request to any URL, such as a signed one.
+
+        Raises RequestFailed, and requests.RequestException if there is no answer.
+        """
+        options = {"timeout": _TIMEOUTS, "allow_redirects": False, **content}
+        with requests.Session() as session:
+            session.trust_env = self._verify is None
+            session.verify = True if self._verify is None else self._verify
+            try:
+                answer = session.request(method, url, auth=credentials.sign, **options)
+            except requests.RequestException as error:
+                self._check()
+                raise _unanswered(error, method, url) from None  # the original has the URL with its signature
+        if answer.status_code >= 300:
+            raise RequestFailed(answer)
+        return answer
+
+    def download(self, path: str) -> Iterator[bytes]:
+        """The content as it arrives, after redirects. Raises as ``send``, also if the answer breaks off."""
+        url = self.root_url + path
+        answer = self.send("GET", url, self.credentials, stream=True, allow_redirects=True)
+        try:
+            yield from answer.iter_content(65536)
+        except requests.RequestException as error:
+            what = f"the answer of {_place(url)[0]} broke off ({type(error).__name__})"
+            raise type(error)(what) from None
+
+    @contextmanager
+    def events(
+        self, path: str, deadline: float | None = None, **query: str
+    ) -> Iterator[Iterator[Mapping[str, str]]]:
+        """Follow a stream of events: the fields of each. No event is missed from the begin of the context on.
+
+        The iterator ends when the server ends the stream or it breaks off. It raises TimeoutError at
+        ``deadline`` (monotonic).
+        """
+        options = {"params": query, "stream": True, "timeout": _STREAM_TIMEOUTS, "allow_redirects": True}
+        with self.send("GET", self.root_url + path, self.credentials, **options) as answer:
+            if not answer.headers.get("content-type", "").startswith("text/event-stream"):
+                raise RequestFailed(answer, "the server is not a queue: it sends no events")
+            yield parse_events(_lines(answer, deadline))
+
+    def page_link(self, life: timedelta) -> str:
+        """A link that signs a browser in to the page. It works for that long."""
+        own = self.credentials
+        url = urlsplit(f"{self.root_url}/")
+        port = url.port or (443 if url.scheme == "https" else 80)
+        request = SignedRequest("GET", url.path, url.hostname or "", port)
+        end = datetime.now(UTC) + life
+        return f"{url.geturl()}?bewit={sign_bewit(request, own.client_id, own.access_token, end, own.ext)}"
+
+
+def _unanswered(error: requests.RequestException, method: str, url: str) -> requests.RequestException:
+    """An error of the same class, without the query."""
+    server, path = _place(url)
+    if isinstance(error, requests.exceptions.SSLError):
+        return type(error)(f"the certificate of {server} is not trusted, or is for another host")
+    return type(error)(f"the server at {server} does not answer {method} {path} ({type(error).__name__})")
+
+
+def _lines(answer: requests.Response, deadline: float | None) -> Iterator[bytes]:
+    """The lines of the answer, until it ends. Raises TimeoutError at ``deadline`` (monotonic)."""
+    lines = answer.iter_lines(chunk_size=None)
+    if deadline is None:
+        with suppress(requests.RequestException):  # it has broken off
+            yield from lines
+        return
+    connection: Any = answer.raw.connection
+    while connection.sock:  # None if the server is ending and has closed it
+        connection.sock.settimeout(max(deadline - monotonic(), _MIN_TIMEOUT))
+        try:
+            yield next(lines)
+        except StopIteration:
+            return
+        except requests.RequestException:
+            if monotonic() < deadline:
+                return
+            raise TimeoutError from None
+
+
+def parse_events(lines: Iterable[bytes]) -> Iterator[dict[str, str]]:
+    """The fields of each event of a stream, whose lines have no line ends. A comment has no name.
+
+    An event that the stream cuts off is dropped. Source: HTML, "Server-sent events". Reads only the queue's
+    form: no field is repeated, and lines end with a line feed.
+    """
+    fields: dict[str, str] = {}
+    for line in lines:
+        if line:
+            name, _, value = line.decode().partition(":")
+            fields[name] = value.removeprefix(" ")
+        else:
+            yield fields
+            fields = {}
