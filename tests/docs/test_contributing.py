@@ -1,42 +1,45 @@
-"""The example of CONTRIBUTING works."""
+"""The worked examples of CONTRIBUTING: the rest follows after its edits of a copy of the tree."""
 
 import re
-import textwrap
+import shutil
+import subprocess
+import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
-from flask import Flask
 
-from legacy_queue.http.endpoint import Endpoint
-from legacy_queue.http.endpoints import tasks
-from legacy_queue.http.fault_injection import FaultInjection
-from legacy_queue.http.views import EndpointViews
-from legacy_queue.services.control.fault_registry import FaultRegistry
-from tests.http import calls
+from tests.docs.terminal import ROOT
 
-CONTRIBUTING = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text()
-FENCES = re.findall(r"^ *```python\n(.*?)^ *```$", CONTRIBUTING, re.MULTILINE | re.DOTALL)
+pytestmark = pytest.mark.processes
+
+EDITS = re.findall(r"^```diff\n\+\+\+ (\S+)\n(.*?)^```$", (ROOT / "CONTRIBUTING.md").read_text(), re.M | re.S)
+# what looks at each command, each page, each endpoint and each setting; and at those of the examples
+OF_SHAPE = ("tests/cli/test_help.py", "tests/http/test_ui.py", "tests/http/test_scopes.py")
+WORDS = "what_is_declared or help or page or abandon"
 
 
-class Extended(calls.Queue):
-    """A server with a further endpoint."""
-
-    def __init__(self, added: Endpoint) -> None:
-        super().__init__()
-        server = self.server
-        without_faults = FaultInjection(FaultRegistry(()), server.services.stopping)
-        assert isinstance(server.app, Flask)
-        EndpointViews(server.site, without_faults).add_to(server.app, [added])
+def applied(edit: str, text: str) -> str:
+    """The text after the edit, whose lines stay, go or come: they begin with a space, - or +."""
+    lines = edit.splitlines(keepends=True)
+    before = "".join(line[1:] for line in lines if line[0] in " -")
+    after = "".join(line[1:] for line in lines if line[0] in " +")
+    assert text.count(before) == 1 or text == before == ""
+    return text.replace(before, after) or after
 
 
-def test_the_endpoint_of_the_example_does_what_its_test_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    declaration, its_test = map(textwrap.dedent, FENCES)
-    names: dict[str, Any] = dict(vars(tasks))
-    exec(declaration, names)
-    added = names["abandon_task"]
-    assert added.name == "abandonTask"
-    monkeypatch.setitem(calls.DECLARED, added.name, added)
-    scope: dict[str, Any] = dict(vars(calls))
-    exec(its_test, scope)
-    scope["test_abandoning_a_task_cancels_it"](Extended(added))
+def test_after_the_edit_of_an_example_the_rest_follows(tmp_path: Path) -> None:
+    for name in ("legacy_queue", "docs", "tests"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("node_modules", ".venv"))
+    for name in ("pyproject.toml", "setup.cfg"):
+        shutil.copy(ROOT / name, tmp_path)
+    for name, edit in EDITS:
+        path = tmp_path / name
+        path.write_text(applied(edit, path.read_text() if path.exists() else ""))
+    for command in (
+        ("ruff", "check", "legacy_queue"),
+        ("ruff", "format", "--check", "legacy_queue"),
+        ("pytest", "-q", "-n0", "-m", "", "-k", WORDS, *OF_SHAPE, "tests/docs/what_follows.py"),
+    ):
+        words = [sys.executable, "-m", *command]
+        ran = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert ran.returncode == 0, ran.stdout + ran.stderr

@@ -1,0 +1,55 @@
+"""What follows from the edits of CONTRIBUTING: test_contributing.py runs this in a copy of the tree."""
+
+import importlib
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+import legacy_queue
+from legacy_queue.cli.commands import commands
+from legacy_queue.http.declared import FAULT_TARGETS, NOT_IN_JOURNAL
+from tests.cli.asking import printed, served
+from tests.http.calls import TASK_ID, TESTED, TODAY, Queue, holding, reference, refused, succeeded
+from tests.http.test_ui import shown, tree_of
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def reference_pages() -> Any:
+    """The module whose functions write the generated parts of the reference."""
+    assert Path(legacy_queue.__file__).is_relative_to(ROOT)
+    sys.path.append(str(ROOT / "docs/_ext"))
+    return importlib.import_module("generated")
+
+
+def test_what_is_declared_is_an_endpoint(reference_pages: Any) -> None:
+    queue = holding("queue:abandon-task:" + TASK_ID)
+    other = queue.create()
+    queue.create(TASK_ID)
+    refused(queue.call("abandonTask", None, TESTED, taskId=other), 403, "InsufficientScopes")
+    answer = succeeded(queue.call("abandonTask", None, TESTED, TODAY, taskId=TASK_ID))
+    assert answer.get_json()["status"]["runs"][0]["reasonResolved"] == "canceled"
+    assert "abandonTask" in [entry["name"] for entry in reference()["entries"]]
+    assert "abandonTask" in [target.endpoint for target in FAULT_TARGETS]
+    assert "/task/<taskId>/abandon" in reference_pages.endpoints()
+
+
+def test_what_is_declared_is_a_command(reference_pages: Any) -> None:
+    assert "\n  uptime " in printed(CliRunner().invoke(commands, ["--help"]))
+    complete = {"_LEGACY_QUEUE_COMPLETE": "bash_complete", "COMP_WORDS": "legacy-queue up", "COMP_CWORD": "1"}
+    assert "plain,uptime" in printed(CliRunner().invoke(commands, env=complete, prog_name="legacy-queue"))
+    with served() as queue:
+        assert printed(queue.command("uptime")).endswith(" seconds\n")
+    assert "## legacy-queue uptime" in reference_pages.command_line()
+
+
+def test_what_is_declared_is_a_page() -> None:
+    queue = Queue()
+    answer = shown(queue, "/ui/about")
+    assert (answer.status_code, "publishes to" in answer.text) == (200, True)
+    assert "/ui/about" in tree_of(shown(queue)).xpath("//nav/a/@href")
+    assert "aboutPage" in NOT_IN_JOURNAL
