@@ -54,10 +54,10 @@ def create_app(site: Site) -> Flask:
         return error_page(answer) if is_page(request.path) else answer
 
     app.register_error_handler(Exception, answer_to)
-    upload = upload_view(services.uploads, site.upload_slots, injection)
+    upload = upload_view(site, injection)
     path = f"{UPLOADS}/<ticket>"
     app.put(path, endpoint="upload", provide_automatic_options=False)(upload)
-    download = download_view(services.uploads, services.artifacts)
+    download = download_view(services)
     app.get(path, endpoint="download", provide_automatic_options=False)(download)
 
     if site.is_development:

@@ -83,10 +83,9 @@ def _logged(error: Exception, record: RequestRecord) -> str:
 
 
 def _answer(status: int, code: str, message: str, record: RequestRecord, clock: Clock) -> Response:
-    name, params = record.call or (None, {})
     info = {
-        "method": name,
-        "params": params,
+        "method": record.endpoint,
+        "params": record.params,
         "payload": shown(*record.payload) if record.payload else None,
         "time": format_time(clock.now()),
         "requestId": record.request_id,

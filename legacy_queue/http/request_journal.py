@@ -47,7 +47,7 @@ class Journal:
 
     def answered(self, record: RequestRecord) -> None:
         """Record a request as it is shown, without its unknown fields."""
-        name, params = record.call or (record.endpoint, {})
+        name = record.endpoint
         if name in self._excluded:
             return
         code, reason = record.error
@@ -66,7 +66,7 @@ class Journal:
             "reason": reason and without_signature(reason[:_MAX_REASON].partition("\n")[0]),
             "clientId": record.client_id,
             "priority": record.queue and record.queue.priority,
-            **_subject(record, params, claims),
+            **_subject(record, claims),
             "fault": record.fault,
             **_sent(record.payload),
             "messages": None if record.messages is None else [*map(_received, record.messages)],
@@ -109,10 +109,9 @@ def _is_chosen(entry: Mapping[str, Any], chosen: Mapping[str, str]) -> bool:
     return True
 
 
-def _subject(
-    record: RequestRecord, params: Mapping[str, str], claims: Sequence[Mapping[str, Any]] | None
-) -> dict[str, Any]:
+def _subject(record: RequestRecord, claims: Sequence[Mapping[str, Any]] | None) -> dict[str, Any]:
     """The task, the run, the worker and the pool of the request; several tasks are ``taskIds``."""
+    params = record.params
     body = record.payload[1] if record.payload and isinstance(record.payload[1], dict) else {}
     worker = body if "workerId" in body else params
     pool = params if "workerType" in params else body

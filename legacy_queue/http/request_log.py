@@ -41,7 +41,7 @@ class RequestRecord:
     """What the log line, the error and the journal say of a request.
 
     ``target`` (path and query) and ``path`` are as they were sent. ``endpoint`` is the name of the
-    endpoint or view that served the request; ``call`` is that of a declared endpoint, and its parameters.
+    endpoint or view that served the request, ``params`` are the parameters of a declared endpoint.
     ``payload`` is the body, raw and parsed. ``refusal`` is the error of the answer; ``code`` and
     ``reason`` are those of Azure's errors. ``fault`` is the id of the fault that happened to the request.
     If it ``is_dropped``, it gets no answer. ``queue`` is the work queue that the request is about,
@@ -66,8 +66,8 @@ class RequestRecord:
             environ["HTTP_HOST"] = host or environ.get("HTTP_HOST", "")
             self.target = "/" + target[len(host) :].removeprefix("/")
         self.path = self.target.partition("?")[0]
-        self.call: tuple[str, Mapping[str, str]] | None = None
         self.endpoint: str | None = None
+        self.params: Mapping[str, str] = {}
         self.client_id: str | None = None
         self.payload: tuple[bytes, Any] | None = None
         self.refusal: QueueError | None = None

@@ -112,7 +112,7 @@ class EndpointViews:
         """
         params = {name: unquote(value) if "%" in value else value for name, value in segments.items()}
         record.endpoint = endpoint.name
-        record.call = endpoint.name, {name: value[:200] for name, value in params.items()}
+        record.params = {name: value[:200] for name, value in params.items()}
         _check_escapes(record.target)
         query = _query(endpoint) if environ.get("QUERY_STRING") else {}
         shape = self._site.shape
@@ -122,7 +122,7 @@ class EndpointViews:
                 raise InvalidRequestArguments(f"{name} is {value[:200]!r}: it must match {PARAMETERS[name]}")
         if "taskQueueId" in params:
             params |= zip(("provisionerId", "workerType"), params["taskQueueId"].split("/"), strict=True)
-        record.call = endpoint.name, params
+        record.params = params
         raw = _body(environ)
         identity, failure = self._authenticate(environ, record, raw)
         if endpoint.takes_cookies and not (identity or failure):
@@ -137,7 +137,6 @@ class EndpointViews:
         if endpoint.by_body:
             endpoint = endpoint.by_body(body)
             record.endpoint = endpoint.name
-            record.call = endpoint.name, params
         return Call(
             endpoint,
             params,

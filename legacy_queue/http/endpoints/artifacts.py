@@ -28,10 +28,11 @@ from legacy_queue.http.endpoint import Call, Endpoint, Reply, endpoint
 from legacy_queue.http.fault_injection import FaultInjection
 from legacy_queue.http.paging import PAGED, RenderItem, page_answer
 from legacy_queue.http.request_log import record_of
+from legacy_queue.http.site import Site
 from legacy_queue.services.artifacts.artifacts import ArtifactLocation, Artifacts
 from legacy_queue.services.artifacts.objects import Objects
-from legacy_queue.services.artifacts.upload_slots import UploadSlots
-from legacy_queue.services.artifacts.uploads import UploadHeaders, Uploads
+from legacy_queue.services.artifacts.uploads import UploadHeaders
+from legacy_queue.services.composition import Services
 from legacy_queue.services.pages import Page
 
 UPLOADS = "/uploads"  # a path
@@ -259,11 +260,12 @@ def _checksums(artifact: BlobArtifact) -> Mapping[str, str]:
     }
 
 
-def upload_view(uploads: Uploads, slots: UploadSlots, faults: FaultInjection) -> Callable[[str], Response]:
+def upload_view(site: Site, faults: FaultInjection) -> Callable[[str], Response]:
     """``PUT /uploads/<ticket>?signature=..``: 200 and an ETag once the whole body is stored, as by S3.
 
     The signature is the only authorization. An upload that finds no free slot is refused unread.
     """
+    uploads = site.services.uploads
 
     def upload(ticket: str) -> Response:
         signature = request.args.get("signature", "")
@@ -281,22 +283,22 @@ def upload_view(uploads: Uploads, slots: UploadSlots, faults: FaultInjection) ->
         md5 = headers.get("content-md5")
         sent = UploadHeaders(int(length), headers.get("content-type", ""), encoding, md5)
         chunks = iter(lambda: request.stream.read(_CHUNK), b"")  # read as fast as they are stored
-        with slots.acquire(run):
+        with site.upload_slots.acquire(run):
             etag = uploads.receive(permission, sent, chunks)
         return _empty(200, ETag=f'"{etag}"')
 
     return upload
 
 
-def download_view(uploads: Uploads, artifacts: Artifacts) -> Callable[[str], Response]:
+def download_view(services: Services) -> Callable[[str], Response]:
     """``GET /uploads/<ticket>?signature=..``: the bytes of a blob.
 
     With the metadata that the original's objects in S3 had: taskcluster-lib-artifact-go insists on it.
     """
 
     def download(ticket: str) -> Response:
-        permission = uploads.verified(ticket, request.args.get("signature", ""), "download")
-        artifact, chunks = artifacts.content(permission)
+        permission = services.uploads.verified(ticket, request.args.get("signature", ""), "download")
+        artifact, chunks = services.artifacts.content(permission)
         response = Response(chunks, content_type=artifact.content_type, headers=NEVER_INLINE)
         response.headers.update({f"x-amz-meta-{name}": text for name, text in _checksums(artifact).items()})
         if artifact.encoding:

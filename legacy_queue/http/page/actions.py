@@ -83,9 +83,7 @@ def act_on_task(call: Call) -> Response:
             raise InputError("action: the clock can be moved with --control only")
         left = given(body, "until", parse_time) - site.control.clock.state().now
         sent = {"advance": f"{max(left // MILLISECOND, 0) + 1}ms"}
-    record = record_of(call.environ)
-    record.endpoint = target.name
-    record.call = target.name, call.params
+    record_of(call.environ).endpoint = target.name
     target.handler(call.of(target, sent))
     return Response(status=303, headers={"Location": call.environ["PATH_INFO"], "Cache-Control": "no-store"})
 

@@ -1,10 +1,11 @@
 """What needs attention first: sentences, each with the page that shows it."""
 
 from collections.abc import Iterator, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from legacy_queue.domain.times import duration_words
-from legacy_queue.http.request_journal import SIZE, Journal
+from legacy_queue.http.request_journal import SIZE
+from legacy_queue.http.site import Site
 from legacy_queue.services.inspection.explanation import never_polled
 from legacy_queue.services.inspection.pools import Pool
 
@@ -17,19 +18,13 @@ _MAX_COMPARED = 50  # pools, with the names that workers ask for
 Hint = tuple[str, str]  # a sentence, and its page or ""
 
 
-def attention(
-    pools: Sequence[Pool],
-    now: datetime,
-    journal: Journal,
-    broker_failure: str,
-    storage_warning: str,
-    *,
-    sees_polls: bool,
-) -> Iterator[Hint]:
+def attention(site: Site, pools: Sequence[Pool]) -> Iterator[Hint]:
     """The sentences, the worst first. A misspelled pool has few tasks."""
-    if storage_warning:
+    services = site.services
+    now = services.clock.now()
+    if storage_warning := services.account.warning():
         yield storage_warning, ""
-    if broker_failure:
+    if services.publisher.failure:
         yield "The broker is away: events are not published until it is back.", "/ready"
     waiting = [(now - pool.oldest, pool) for pool in pools if pool.oldest]
     asked = tuple(pool.task_queue_id for pool in pools if pool.callers)
@@ -43,7 +38,7 @@ def attention(
     hints = [
         (f"No worker has asked for {pool.task_queue_id} for {_words(ago)}.", _page(pool))
         for ago, pool in since
-        if sees_polls and ago > _LATELY
+        if services.peeking.sees_polls and ago > _LATELY
     ]
     yield from _first(
         hints, len(hints), "have pending tasks, and no worker has asked for half an hour", "asked"
@@ -56,7 +51,7 @@ def attention(
     quarantined = sum(bool(each.quarantined_until(now)) for pool in pools for each in pool.callers)
     if quarantined:
         yield f"Quarantined workers: {quarantined}.", "/ui/workers?quarantined=true"
-    refused = len(journal.requests(SIZE, None, {"endpoint": "claimTask", "failed": "true"}))
+    refused = len(site.journal.requests(SIZE, None, {"endpoint": "claimTask", "failed": "true"}))
     if refused:
         yield f"Refused or failed claims: {refused}.", "/ui/requests?endpoint=claimTask&failed=true"
 
