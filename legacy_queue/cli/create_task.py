@@ -67,7 +67,7 @@ def _completing(ctx: click.Context, param: click.Parameter, value: str | None) -
     callback=_pairs("NAME=VALUE"),
     help="A variable of the command's environment; may be repeated.",
 )
-@click.option("--priority", type=click.Choice(PRIORITIES), default="lowest", show_default=True)
+@click.option("--priority", type=click.Choice(PRIORITIES), default="lowest")
 @click.option(
     "--deadline",
     metavar="DURATION",

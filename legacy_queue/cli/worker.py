@@ -30,20 +30,18 @@ def _default_worker_id() -> str:
 @click.command()
 @queue_options
 @pool_argument
-@click.option("--worker-group", callback=identifier, default="sample", show_default=True)
+@click.option("--worker-group", callback=identifier, default="sample")
 @click.option("--worker-id", callback=identifier, show_default="the host's name and the process id")
 @click.option(
     "--protocol",
     type=click.Choice(get_args(Protocol)),
     default="draft",
-    show_default=True,
     help="How to find work: poll Azure queues, as in the draft or as deployed workers do, or call claimWork.",
 )
 @click.option(
     "--capacity",
     type=click.IntRange(min=1),
     default=1,
-    show_default=True,
     help="The number of tasks at the same time.",
 )
 @click.option(
@@ -53,7 +51,6 @@ def _default_worker_id() -> str:
     "--log-format",
     type=click.Choice(LOG_FORMATS),
     default="auto",
-    show_default=True,
     help="The format of the steps: text, json, or auto: text at a terminal, else json.",
 )
 def worker(
