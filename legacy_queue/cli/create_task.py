@@ -17,13 +17,13 @@ from legacy_queue.cli.queue_options import (
 from legacy_queue.config import values
 from legacy_queue.domain.ids import TASK_ID, slugid
 from legacy_queue.domain.priority import PRIORITIES
+from legacy_queue.domain.states import RESOLVED
 from legacy_queue.domain.times import format_time, parse_time
 from legacy_queue.queue_client import QueueClient, RequestFailed
 from legacy_queue.testing.summary import state_words
 
 _POLL_INTERVAL = 0.5  # seconds
 _UNAVAILABLE_TIMEOUT = 60  # seconds
-_RESOLVED = ("completed", "failed", "exception")
 
 
 def _pairs(accepted: str) -> Callable[..., dict[str, str]]:
@@ -191,6 +191,6 @@ def _final_state(queue: QueueClient, task_id: str, deadline: timedelta) -> str:
         if state_words(status) != shown:
             shown = state_words(status)
             click.echo(shown)
-        if status["state"] in _RESOLVED:
+        if status["state"] in RESOLVED:
             return str(status["state"])
         time.sleep(_POLL_INTERVAL)

@@ -22,11 +22,12 @@ from legacy_queue.cli.queue_options import (
 )
 from legacy_queue.cli.tables import table
 from legacy_queue.domain.ids import TASK_ID
+from legacy_queue.domain.states import RESOLVED, UNRESOLVED
 from legacy_queue.domain.times import duration_words, parse_time
 from legacy_queue.queue_client import QueueClient
 from legacy_queue.testing.summary import explanation_lines, state_words, task_line
 
-_STATES = ("unresolved", "all", "unscheduled", "pending", "running", "completed", "failed", "exception")
+_STATES = ("unresolved", "all", *UNRESOLVED, *RESOLVED)
 _MAX_ITEMS = 1000
 _WATCH_INTERVAL = 1  # seconds
 _LOGS = "public/logs/"

@@ -2,6 +2,7 @@
 
 from legacy_queue.domain.ids import IDENTIFIER, RUN_ID, TASK_ID, TASK_QUEUE_ID
 from legacy_queue.domain.object_access import OBJECT_NAME
+from legacy_queue.domain.states import RESOLVED, UNRESOLVED
 
 # a topic of AMQP 0-9-1; a * or # inside a word is refused, as it would not be a wildcard there
 _TOPIC_PATTERN = r"(?=[ -~]{1,255}\Z)(?:[*#]|[^.*#]*)(?:\.(?:[*#]|[^.*#]*))*"
@@ -15,7 +16,7 @@ PARAMETERS = {
     "sort": r"name|pending|running|oldest|asked",
     "part": r"live",
     "quarantined": r"true|false",
-    "state": r"all|unresolved|unscheduled|pending|running|completed|failed|exception",
+    "state": "|".join(("all", "unresolved", *UNRESOLVED, *RESOLVED)),
     **dict.fromkeys(("follow", "failed"), r"true|false"),
     "endpoint": r"[A-Za-z.]{1,100}",
     "name": r"[ -~]{1,1024}",

@@ -10,13 +10,13 @@ from legacy_queue.domain.definition import TaskDefinition
 from legacy_queue.domain.due import next_due_of
 from legacy_queue.domain.json_bytes import to_json
 from legacy_queue.domain.messages import MessageLease
+from legacy_queue.domain.states import UNRESOLVED
 from legacy_queue.domain.task import PriorityChange, Run, Task
 from legacy_queue.domain.times import format_time, parse_time
 from legacy_queue.ports.table import Row, Value
 from legacy_queue.stores.rows import json_in, json_values, of_kind, properties
 
 _WRITTEN = re.compile(r"[^/]+/[0-9]{1,18}")  # process/number
-UNRESOLVED_STATES = ("unscheduled", "pending", "running")
 # Stored in place of the state of a resolved task whose events are unpublished: so a reading of the unresolved
 # tasks finds it, too. Its runs have the true state.
 UNPUBLISHED = "unpublished"
@@ -109,7 +109,7 @@ def version_in(row: Row) -> TaskVersion:
         row, state=str, runs=bytes, deadline=datetime, isUnpublished=bool
     )
     last = [Run.from_wire(run) for run in json.loads(runs)[-1:]]
-    due = next_due_of(last[0] if last else None, deadline) if state in UNRESOLVED_STATES else None
+    due = next_due_of(last[0] if last else None, deadline) if state in UNRESOLVED else None
     return TaskVersion(row.partition, due, written_in(row), is_unpublished)
 
 

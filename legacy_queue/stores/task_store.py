@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from legacy_queue.domain.messages import needs_message
+from legacy_queue.domain.states import RESOLVED, UNRESOLVED
 from legacy_queue.domain.task import Task
 from legacy_queue.ports import AlreadyExists, Changed
 from legacy_queue.ports.table import Condition, Row, Table, Value
@@ -17,7 +18,6 @@ from legacy_queue.stores.open_tasks import OpenTask, OpenTasks
 from legacy_queue.stores.rows import ExpiringRows, page, properties, read
 from legacy_queue.stores.task_row import (
     UNPUBLISHED,
-    UNRESOLVED_STATES,
     TaskVersion,
     changing_values,
     new_values,
@@ -30,16 +30,15 @@ TASK_KEY = "task"
 _MAX_CACHED = 2000  # tasks
 _MAX_CACHED_SIZE = 16 * 1024  # bytes of a definition
 
-_UNRESOLVED = Condition("state", "in", UNRESOLVED_STATES)
-_RESOLVED_STATES = ("completed", "failed", "exception")
+_UNRESOLVED = Condition("state", "in", UNRESOLVED)
 _OPEN = Condition("state", "in", ("pending", "running"))
-_UNSETTLED = Condition("state", "in", (*UNRESOLVED_STATES, UNPUBLISHED))
-_ANY_STATE = Condition("state", "in", (*UNRESOLVED_STATES, *_RESOLVED_STATES, UNPUBLISHED))
+_UNSETTLED = Condition("state", "in", (*UNRESOLVED, UNPUBLISHED))
+_ANY_STATE = Condition("state", "in", (*UNRESOLVED, *RESOLVED, UNPUBLISHED))
 _OF_ENTRY = ("taskQueueId", "state", "since", "priority", "heldMessageId")  # properties of a row
 _OF_VERSION = ("state", "runs", "deadline", "written", "isUnpublished")
 _MAX_ROWS = 1000
 _BARRED = "barred"
-_EXPIRING = Condition("state", "in", (*_RESOLVED_STATES, _BARRED))
+_EXPIRING = Condition("state", "in", (*RESOLVED, _BARRED))
 
 
 @dataclass(frozen=True)
@@ -144,7 +143,7 @@ class TaskStore(ExpiringRows):
     ) -> tuple[Sequence[StoredTask], str | None]:
         """Tasks in that state, ``unresolved`` or ``all``, of a pool or of any: see ``rows.page``."""
         states = {"all": _ANY_STATE, "unresolved": _UNRESOLVED}
-        is_resolved = state in _RESOLVED_STATES
+        is_resolved = state in RESOLVED
         stored_as = Condition("state", "in", (state, UNPUBLISHED) if is_resolved else (state,))
         conditions = [states.get(state, stored_as)]
         if task_queue_id:

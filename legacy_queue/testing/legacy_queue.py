@@ -12,6 +12,7 @@ from typing import Any, Literal, Self, Unpack, cast
 
 from legacy_queue.credentials import Credentials
 from legacy_queue.domain.ids import slugid
+from legacy_queue.domain.states import RESOLVED
 from legacy_queue.domain.times import parse_time
 from legacy_queue.queue_client import EVENTS_LOST, QueueClient
 from legacy_queue.testing.active_fault import ActiveFault
@@ -43,7 +44,6 @@ __tracebackhide__ = True  # a traceback ends at the test's call
 _CLIENT_ID = "legacy-queue-testing"  # beside the clients that a test configures
 _OLDEST = "0" * 16  # an event id before all events
 _TIMEOUT = 10.0  # seconds
-_RESOLVED = ("completed", "failed", "exception")
 
 
 class LegacyQueue:
@@ -236,7 +236,7 @@ class LegacyQueue:
             status = self.status(task_id)
             try:
                 while status["state"] != state:
-                    if status["state"] in _RESOLVED:
+                    if status["state"] in RESOLVED:
                         raise AssertionError(f"task {task_id} is not {state}:\n{self._story(task_id)}")
                     if skip and (due := self._next_due(task_id)):
                         self.advance(max(due - self.now(), timedelta(milliseconds=1)))

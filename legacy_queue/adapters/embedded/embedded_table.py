@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 
 from legacy_queue.adapters.embedded.database import Database
 from legacy_queue.domain.json_bytes import to_json
+from legacy_queue.domain.states import UNRESOLVED
 from legacy_queue.domain.times import epoch_milliseconds, from_epoch
 from legacy_queue.ports import AlreadyExists, Changed, InvalidPlace
 from legacy_queue.ports.table import (
@@ -48,7 +49,7 @@ _MAX_INTEGER = 2**63 - 1  # of SQLite
 _FIRST = "\0"  # before every character of a key
 _LAST = chr(0x10FFFF)  # behind every character of a key
 # of tasks that are unresolved or have unpublished events, and of a group's members
-_INDEXED_STATES = ("unscheduled", "pending", "running", "unpublished", "active")
+_INDEXED_STATES = (*UNRESOLVED, "unpublished", "active")
 # what a page reads, which bounds the time that it takes: rows, and bytes of them beside the last row
 _MAX_READ = 250
 _MAX_SIZE = 512 * 1024

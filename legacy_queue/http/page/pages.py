@@ -22,6 +22,7 @@ from legacy_queue.domain.events import EXCHANGES
 from legacy_queue.domain.ids import TASK_ID
 from legacy_queue.domain.json_bytes import to_json
 from legacy_queue.domain.priority import PRIORITIES
+from legacy_queue.domain.states import RESOLVED
 from legacy_queue.domain.task import Task
 from legacy_queue.domain.times import duration_words, format_time
 from legacy_queue.http.bodies import indented
@@ -50,7 +51,6 @@ _ORDERS: Mapping[str, Callable[[Pool], Any]] = {
     "oldest": lambda pool: (pool.oldest or datetime.max.replace(tzinfo=UTC), pool.task_queue_id),
     "asked": lambda pool: pool.callers[0].last_call if pool.callers else datetime.min.replace(tzinfo=UTC),
 }
-_ENDS = ("completed", "failed", "exception")
 _POOLS = 75  # at once: with the longest names, 60 kB
 _TASKS = 50
 _MAX_OF_TASK = 100  # dependents, and artifacts of a run
@@ -159,7 +159,7 @@ def overview_page(call: Call, site: Site) -> Values:
     return {
         "pending": sum(pool.pending for pool in pools),
         "running": sum(pool.running for pool in pools),
-        "published": {state: publisher.published[f"task-{state}"] for state in _ENDS},
+        "published": {state: publisher.published[f"task-{state}"] for state in RESOLVED},
         "attention": attention(site, pools),
         "pools": found[start : start + _POOLS],
         "total": len(found),

@@ -15,10 +15,10 @@ from typing import Literal
 from legacy_queue.domain.call_statistics import CALLS_KEPT, Caller
 from legacy_queue.domain.due import FIRST_LOOK, next_look
 from legacy_queue.domain.messages import Peeked, PeekedMessage, lacks_messages
+from legacy_queue.domain.states import UNRESOLVED
 from legacy_queue.domain.task import Run, Task
 from legacy_queue.domain.times import duration_words, format_time
 
-_UNRESOLVED = ("unscheduled", "pending", "running")
 _MAX_NAMES = 5  # in a sentence
 _MAY_COME = timedelta(minutes=5)  # after it has asked, a worker without a task is taken for alive
 _SIMILAR = 0.8  # of difflib's ratio: my-wroker is 0.9 of my-worker
@@ -152,7 +152,7 @@ def explain(task: Task, facts: Facts) -> list[Wait]:
 def _unscheduled(task: Task, facts: Facts) -> Iterator[Wait]:
     requires = task.definition.requires
     others = {task_id: state for task_id, state in facts.required.items() if task_id != task.task_id}
-    going_on = {task_id: state for task_id, state in others.items() if state in _UNRESOLVED}
+    going_on = {task_id: state for task_id, state in others.items() if state in UNRESOLVED}
     # they have ended in another way than the required one
     wrong = {
         task_id: state or "no such task any more"
