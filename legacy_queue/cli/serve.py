@@ -1,5 +1,7 @@
 """legacy-queue serve: gunicorn with gevent workers on one of the storages."""
 
+import gc
+
 import click
 
 from legacy_queue.cli.options import (
@@ -32,12 +34,12 @@ def serve(azurite_default_ports: bool, stop_with_stdin: bool, **options: str | N
     `storage`, `file` of the embedded storage, `ca` with --tls auto, and `credentials` while the development
     client is in force. Logs are on standard error: lines of JSON, or text at a terminal.
     """
+    gc.disable()  # until the server is built: collections while it imports would find next to nothing
+    # here, since they take long; first what has gevent patch before anything is imported that has a lock
     from legacy_queue.server import serve as server
     from legacy_queue.server.logs import log_to_standard_error
 
     settings, _ = settings_of(options)
-    # here, since they take a second; first what has gevent patch before anything is imported that has a lock
-
     if stop_with_stdin:
         watch_stdin()
     log_to_standard_error(settings.log_format, settings.log_level)

@@ -123,12 +123,6 @@ def validate(body: Any, schema: str, size: int) -> None:
     raise InputValidationError(f"{described}. See /schemas/queue/v1/{schema}.json")
 
 
-def build_validators() -> None:
-    """Compile the validators of all bodies now. Otherwise each is compiled when it is first needed."""
-    for schema in SCHEMAS:
-        _validator(schema)
-
-
 def shown(raw: bytes, value: Any) -> Any:
     """The body for an error: without secrets, and only if it is small."""
     if len(raw) <= MAX_ECHO:
@@ -266,6 +260,8 @@ def _outline(body: Any) -> Any:
     return outline[0]
 
 
+# Compiled when it is first needed, which takes less than 1 ms. Most schemas are of answers: a server does not
+# check these.
 @cache
 def _validator(schema: str) -> Any:
     return jsonschema_rs.validator_for(

@@ -22,7 +22,6 @@ from legacy_queue.local_processes.azurite import DEFAULT_PORTS, Azurite, Ports
 from legacy_queue.config import SERVER_FILE, Settings
 from legacy_queue.config.development import complete
 from legacy_queue.http.app import DEVELOPMENT_HEADERS
-from legacy_queue.http.bodies import build_validators
 from legacy_queue.http.browser_guard import ANY
 from legacy_queue.private_folder import write_private
 from legacy_queue.server.arbiter import Arbiter
@@ -94,10 +93,13 @@ def serve(settings: Settings, *, has_default_ports: bool) -> None:
         stack.callback(_remove, settings.data_dir / SERVER_FILE)
         root_url = settings.public_url or _url_of(listener, "https" if tls else "http")
         connections = _max_connections(settings)
-        build_validators()
         # before any process is forked: an error is printed once
         server = build(settings, root_url, max_connections=connections, waiter=GeventWaiter())
         application = _Application(settings, root_url, server, listener, connections, tls)
+        # What was imported is never garbage: collections in large requests skip it, and the processes go on
+        # sharing its memory.
+        gc.freeze()
+        gc.enable()
         # run raises SystemExit, in its children too: Azurite is stopped last, and only by its parent
         Arbiter(application, azurite, settings.storage == "memory").run()
 
@@ -202,7 +204,6 @@ class _Application(BaseApplication):
         """Start the background once storage answers. The first process prints that the server is ready."""
         self._server.wait_for_storage()
         self._server.background.start()
-        gc.freeze()  # what was imported is never garbage: collections in large requests skip it
         if self._tls:
             gevent.spawn(self._tls.keep_fresh)
         if worker.age == 1:
