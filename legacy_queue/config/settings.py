@@ -19,9 +19,9 @@ from legacy_queue.config import values
 from legacy_queue.config.conflicts import conflicts
 from legacy_queue.config.removed import REMOVED
 from legacy_queue.domain.authentication import Client
-from legacy_queue.domain.events import PROJECT
 from legacy_queue.domain.generations import BY_PATH, SHAPES
 from legacy_queue.domain.hosts import Network, is_loopback
+from legacy_queue.domain.topics import PROJECT
 
 LOG_FORMATS = ("auto", "text", "json")
 LOG_LEVELS = ("debug", "info", "warning", "error")

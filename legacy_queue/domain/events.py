@@ -15,7 +15,6 @@ from legacy_queue.domain.generations import SINCE_2018, reshaped
 from legacy_queue.domain.task import PriorityChange, Task
 from legacy_queue.domain.times import format_time
 
-PROJECT = "taskcluster-queue"
 EVER = datetime(2000, 1, 1, tzinfo=UTC)  # earlier than any event
 
 

@@ -1,9 +1,11 @@
-"""The patterns of a topic exchange. ``*`` is one word, ``#`` any number of words, also none.
+"""Topic exchanges: the project in their names, and patterns. ``*`` is one word, ``#`` any number, also none.
 
 Source: AMQP 0-9-1, topic exchanges.
 """
 
 import re
+
+PROJECT = "taskcluster-queue"  # in the names of the exchanges, unless a setting names another
 
 
 def topic_regex(pattern: str) -> re.Pattern[str]:

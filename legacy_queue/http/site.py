@@ -4,10 +4,10 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from legacy_queue.domain.authentication import Authenticator
-from legacy_queue.domain.events import PROJECT
 from legacy_queue.domain.generations import BY_PATH
 from legacy_queue.domain.hosts import Network
 from legacy_queue.domain.scopes import OPEN_READS
+from legacy_queue.domain.topics import PROJECT
 from legacy_queue.http.browser_guard import ANY
 from legacy_queue.http.metrics import Metrics
 from legacy_queue.http.page.sign_in import SignIn

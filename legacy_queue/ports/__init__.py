@@ -6,10 +6,12 @@ may raise ServiceUnavailable: then the caller does not know whether it happened.
 
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
 
-from legacy_queue.domain.events import Event
 from legacy_queue.ports.queue import LeaseLost as LeaseLost
+
+if TYPE_CHECKING:  # every command imports this module, and few need what events are made of
+    from legacy_queue.domain.events import Event
 
 Result = TypeVar("Result")
 
@@ -107,7 +109,7 @@ class Waiter(Protocol):
 class Broker(Protocol):
     """RabbitMQ, or any broker of its protocol. Every method but ``close`` may raise BrokerAway."""
 
-    def publish(self, events: Sequence[Event]) -> None:
+    def publish(self, events: "Sequence[Event]") -> None:
         """Return once the broker has confirmed all of them, in this order."""
 
     def check(self) -> None:

@@ -5,7 +5,8 @@ from typing import Any
 
 import jsonschema_rs
 
-from legacy_queue.domain.events import PROJECT, Event
+from legacy_queue.domain.events import Event
+from legacy_queue.domain.topics import PROJECT
 from tests.http.calls import Queue, schema
 
 
