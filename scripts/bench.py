@@ -7,7 +7,8 @@ ms of CPU, also of this process ("load"). What a server does after it has rested
 
 Parts: cycle (each storage, two processes, the floor; with one client also what each call costs), growth
 (embedded with as many tasks stored), waiting (claimWork), page (open in a browser, which takes CPU of the
-machine too: compare the CPU of the servers). Options after -- go to `legacy-queue serve`.
+machine too: compare the CPU of the servers), start (CPU and memory of all processes of a command when it is
+ready; its first round writes the bytecode). Options after -- go to `legacy-queue serve`.
 """
 
 import argparse
@@ -56,6 +57,12 @@ RATIOS = {
     "2 processes": ("embedded",),
     "azurite": ("floor/1", "floor/8"),
     "page open": ("embedded",),
+}
+# of `start`: the command, and what is in the line that it prints when it is ready; None if it ends then
+STARTS = {
+    "serve": ("serve --storage memory --port 0", '"rootUrl"'),
+    "up": ("up --port 0", "Look at its page"),
+    "serve --help": ("serve --help", None),
 }
 BROWSER = "chromium --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --remote-debugging-port=0"
 
@@ -151,13 +158,9 @@ class Server(Side):
     def spent(self) -> "Counter[str]":
         """So far: CPU ms by kind of process, and requests to Azurite."""
         spent: Counter[str] = Counter()
-        arbiter = self._line["pid"]
-        children = Path(f"/proc/{arbiter}/task/{arbiter}/children").read_text().split()
-        for pid in (arbiter, *children):
+        for pid in family(self._line["pid"]):
             program = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0]
-            words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-            ms = (int(words[11]) + int(words[12])) * 1000 // os.sysconf("SC_CLK_TCK")
-            spent["CPU azurite" if b"node" in program else "CPU server"] += ms
+            spent["CPU azurite" if b"node" in program else "CPU server"] += cpu(pid)
         if table := self.storage.get("table"):
             url = urlsplit(table)._replace(path="/counts").geturl()
             spent.update(json.loads(self._send(-1, "GET", url, {})))
@@ -207,6 +210,18 @@ class Sample:
     spent: Mapping[str, "Counter[str]"]
 
 
+def family(pid: int) -> list[int]:
+    """The process, its children and theirs."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [pid, *(member for child in children for member in family(int(child)))]
+
+
+def cpu(pid: int) -> int:
+    """Milliseconds so far, with those of its children that have ended."""
+    words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return sum(map(int, words[11:15])) * 1000 // os.sysconf("SC_CLK_TCK")
+
+
 def timed(side: Any, what: str, task: dict[str, Any], slot: int = 0) -> float:
     """Milliseconds of the call."""
     began = time.perf_counter()
@@ -249,6 +264,24 @@ def figures(samples: Sequence[Sample], what: str) -> dict[str, float]:
         row["a second"] = statistics.median(sample.rate for sample in samples)
     spent = sum((sample.spent[what] for sample in samples), Counter())
     return row | {name: total / len(took) for name, total in sorted(spent.items())}
+
+
+def started(tree: Path, words: str, ready: str | None) -> tuple[int, int]:
+    """Milliseconds of CPU until the command is ready, and the MB of its largest process then."""
+    with tempfile.TemporaryDirectory() as folder:
+        environment = {**os.environ, "PYTHONPATH": str(tree), "LEGACY_QUEUE_DATA_DIR": folder}
+        command = [f"{tree}/.venv/bin/python", "-P", "-m", "legacy_queue", *words.split()]
+        with subprocess.Popen(
+            command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        ) as process:
+            for line in process.stdout or ():
+                if ready and ready in line:
+                    break
+            pids = family(process.pid)
+            pages = [int(Path(f"/proc/{pid}/statm").read_text().split()[1]) for pid in pids]
+            took = sum(map(cpu, pids))
+            process.terminate()
+        return took, max(pages) * os.sysconf("SC_PAGE_SIZE") // 1_000_000
 
 
 def fill(file: Path, task_id: str, count: int) -> None:
@@ -332,6 +365,16 @@ class Bench:
                 self._add("page", "page open, idle", {"s": seconds, "CPU ms": cost})
                 browser.terminate()
 
+    def start(self) -> None:
+        found: dict[str, list[tuple[int, ...]]] = {}
+        for _ in range(self._options.rounds + 1):
+            for (name, (words, ready)), (suffix, tree) in product(STARTS.items(), self._trees.items()):
+                found.setdefault(name + suffix, []).append(started(tree, words, ready))
+        for name, of in found.items():
+            took, size = zip(*of[1:], strict=True)
+            row = {"min": min(took), "CPU ms": statistics.median(took), "max": max(took)}
+            self._add("start", name, row | ({"MB": max(size)} if any(size) else {}))
+
     @contextmanager
     def _server(self, kind: str, suffix: str = "", data: str = "", *words: str) -> Iterator[Server]:
         """A server of a revision; its files are in the folder ``data``, or in one that is removed."""
@@ -404,7 +447,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parts = ("cycle", "growth", "waiting", "page")
+    parts = ("cycle", "growth", "waiting", "page", "start")
     add = parser.add_argument
     add("--only", nargs="+", choices=parts, default=parts)
     add("--rounds", type=int, default=5, help="of each comparison (5)")
@@ -416,6 +459,8 @@ def main() -> None:
     add("--plot", type=Path, metavar="FILE", help="also draw cycles a second, as SVG")
     add("serve", nargs="*", metavar="-- OPTION", help="options of `legacy-queue serve`")
     options = parser.parse_args()
+    # if this shell forbids bytecode, each server would compile all that it imports
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     with ExitStack() as stack:
         trees = {"": ROOT}
         if options.compare:
