@@ -6,6 +6,7 @@ from pkgutil import resolve_name
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from legacy_queue import __version__
 from legacy_queue.cli.command_table import COMMANDS, SECTIONS
@@ -59,6 +60,12 @@ class _Commands(click.Group):
         for title, section in SECTIONS.items():
             with formatter.section(title):
                 formatter.write_dl([(name.ljust(width), row.text) for name, row in section.items()])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete the name of a command, without importing each for its help."""
+        names = [name for name in COMMANDS if name.startswith(incomplete)]
+        items = [CompletionItem(name, help=COMMANDS[name].text) for name in names]
+        return [*items, *click.Command.shell_complete(self, ctx, incomplete)]
 
 
 @click.command(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
