@@ -27,6 +27,7 @@ _TIMEOUTS = (
 _STREAM_TIMEOUTS = 10.0, 45.0  # seconds to connect, and without a byte: the server sends a comment every 15
 _MIN_TIMEOUT = 0.001  # seconds; 0 would mean no timeout
 _RETRY_INTERVAL = 0.5  # seconds
+_PAGE = 1000  # requests of the journal
 EVENTS_LOST = (
     "begins-anew"  # names what comes before the first event of a server, and where events are missing
 )
@@ -137,6 +138,16 @@ class QueueClient:
         if answer.status_code >= 300:
             raise RequestFailed(answer)
         return answer
+
+    def journal(self, after: int = 0, **query: Any) -> tuple[list[Mapping[str, Any]], str]:
+        """The requests in the journal after this number, the oldest first, and the queue's time."""
+        requests: list[Mapping[str, Any]] = []
+        while True:
+            query |= {"limit": _PAGE, "after": requests[-1]["sequence"] if requests else after}
+            answer = self.call("GET", "/control/v1/requests", expected="requests", **query)
+            requests += answer["requests"]
+            if len(answer["requests"]) < _PAGE:
+                return requests, answer["now"]
 
     def download(self, path: str) -> Iterator[bytes]:
         """The content as it arrives, after redirects. Raises as ``send``, also if the answer breaks off."""

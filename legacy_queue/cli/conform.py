@@ -147,9 +147,7 @@ def conform(
 
 
 def _journal(root_url: str | None) -> Any:
-    """A function that reads a page of the running queue's journal. Raises ValueError if the times in it are
-    not those that the workers saw.
-    """
+    """The journal of the running queue. Raises ValueError if its times are not those that the workers saw."""
     names = ("LEGACY_QUEUE_BASE_URL", "TASKCLUSTER_CLIENT_ID", "TASKCLUSTER_ACCESS_TOKEN")
     queue = called_queue(root_url, *map(os.environ.get, names))
     clock = queue.call("GET", "/control/v1/clock", expected="offset")
@@ -158,5 +156,4 @@ def _journal(root_url: str | None) -> Any:
             "the clock of the queue was moved, which its workers did not see: reset the queue, let them run "
             "again, and leave the clock alone"
         )
-    path = "/control/v1/requests"
-    return lambda after: queue.call("GET", path, expected="requests", limit=conformance.PAGE, after=after)
+    return queue.journal()[0]

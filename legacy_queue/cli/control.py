@@ -18,7 +18,6 @@ from legacy_queue.queue_client import QueueClient
 from legacy_queue.testing.summary import clock_line, fault_line, request_line, request_lines
 
 _INTERVAL = 0.5  # seconds
-_PAGE = 1000  # requests
 
 
 class _DefaultGroup(click.Group):
@@ -147,7 +146,7 @@ def remove(queue: QueueClient, fault_id: str) -> AnswerAndText:
 @click.command()
 @click.option(
     "--limit",
-    type=click.IntRange(1, _PAGE),
+    type=click.IntRange(1, 1000),
     default=20,
     help="How many of the last lines, or with --json or --follow requests.",
 )
@@ -172,30 +171,17 @@ def requests(
     Equal requests in a row are one line. Requests to /control, /inspect and event streams are left out. With
     --follow and --json each request is a line.
     """
-    query = {**chosen, "taskQueueId": pool, "failed": "true" if failed else None}
+    query: dict[str, Any] = {**chosen, "taskQueueId": pool, "failed": "true" if failed else None}
     if not (follow or as_json):
-        lines = request_lines(_journal(queue, query))[-limit:]
+        lines = request_lines(queue.journal(**query)[0])[-limit:]
         click.echo("\n".join(lines) or "There were no requests.")
         return
-    answer = _requests(queue, query, limit=limit)
+    answer = queue.call("GET", "/control/v1/requests", expected="requests", limit=limit, **query)
     if not follow:
         click.echo(json.dumps(answer, indent=2))
         return
     for request in _followed(queue, query, answer["requests"]):
         click.echo(json.dumps(request) if as_json else request_line(request))
-
-
-def _requests(queue: QueueClient, query: Mapping[str, Any], **more: Any) -> Mapping[str, Any]:
-    path = "/control/v1/requests"
-    answer: Mapping[str, Any] = queue.call("GET", path, expected="requests", **query, **more)
-    return answer
-
-
-def _journal(queue: QueueClient, query: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    page: list[Mapping[str, Any]] = [{"sequence": 0}] * _PAGE
-    while len(page) == _PAGE:
-        page = _requests(queue, query, limit=_PAGE, after=page[-1]["sequence"])["requests"]
-        yield from page
 
 
 def _followed(
@@ -208,9 +194,9 @@ def _followed(
             yield request
         time.sleep(_INTERVAL)
         after = request["sequence"] - 1 if request else 0
-        first, *last = _requests(queue, query, limit=_PAGE, after=after)["requests"] or [{}]
+        first, *last = queue.journal(after, **query)[0] or [{}]
         if first != request:  # it is the first of all, or a reset has removed it
-            last = _requests(queue, query, limit=_PAGE, after=0)["requests"]
+            last, _ = queue.journal(**query)
 
 
 @click.command()

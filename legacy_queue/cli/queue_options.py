@@ -166,11 +166,13 @@ def called_queue(
         )
     default = local.get("rootUrl", "http://127.0.0.1:8080" if is_anonymous else "")
     url = base_url or f"{(root_url or default).rstrip('/')}/api/queue/v1"
-    if not is_url(url):
-        given = base_url or root_url
+    if not _is_url(url):
+        given = base_url or root_url or ""
+        names = (*_ROOT_URLS, "LEGACY_QUEUE_BASE_URL")
+        name = next((name for name in names if given and os.environ.get(name) == given), "The URL")
+        said = f"{name} is {without_secrets(given)!r}. " if given else ""
         raise click.UsageError(
-            f"{said_of(given) if given else ''}"
-            "Give the queue's URL: --root-url or --base-url, such as http://127.0.0.1:8080; "
+            f"{said}Give the queue's URL, such as --root-url http://127.0.0.1:8080; "
             "or run legacy-queue up or serve in this directory"
         )
     if client_id and access_token:
@@ -185,19 +187,12 @@ def called_queue(
     )
 
 
-def is_url(text: str) -> bool:
+def _is_url(text: str) -> bool:
     """Whether a queue may be there: http or https, a host, and perhaps a port."""
     with suppress(ValueError):  # a port above 65535, half a bracket
         url = urlsplit(text)
         return url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
     return False
-
-
-def said_of(url: str) -> str:
-    """The sentence that begins an error about this URL: which variable has it, if one does."""
-    names = (*_ROOT_URLS, "LEGACY_QUEUE_BASE_URL")
-    name = next((name for name in names if os.environ.get(name) == url), "The URL")
-    return f"{name} is {without_secrets(url)!r}. "
 
 
 def called_by_default() -> str:

@@ -12,23 +12,21 @@ from datetime import timedelta
 from time import monotonic
 from typing import Any
 
-from legacy_queue.conform.log import Log, logs_by_worker, spoken_protocol
+from legacy_queue.conform.log import Log, judged, logs_by_worker, spoken_protocol
 from legacy_queue.conform.observed_queue import (
     CLAIM,
     FORMS,
     LONG_CLAIM,
-    PAGE,
     ObservedQueue,
     Payloads,
     WorkerEnded,
-    read_journal,
 )
 from legacy_queue.conform.report import Report, judge, written
 from legacy_queue.conform.rules import POLLS, PROTOCOLS, RULES, Rule
 from legacy_queue.conform.situations import SITUATIONS, Situation
 from legacy_queue.testing.server_process import ServerFailed
 
-__all__ = ["FORMS", "PAGE", "PROTOCOLS", "Report", "ServerFailed", "conform", "observe", "written"]
+__all__ = ["FORMS", "PROTOCOLS", "Report", "ServerFailed", "conform", "observe", "written"]
 
 _MAX_CONCURRENT = 8  # situations
 _FIRST = SITUATIONS[0]  # it shows which protocol the worker speaks
@@ -109,21 +107,20 @@ def _asked(protocol: str, chosen: Sequence[str]) -> list[Rule]:
     return asked
 
 
-def observe(page: Callable[[int], Mapping[str, Any]], pool: str | None = None) -> list[Report]:
+def observe(journal: Sequence[Mapping[str, Any]], pool: str | None = None) -> list[Report]:
     """Judge what a server, whose clock was not moved, has seen so far of the workers of a pool, each under
-    the protocol that it speaks; ``page`` is as for ``read_journal``.
+    the protocol that it speaks.
 
     Raises ValueError if no worker was seen, or those of several pools, of which none is chosen.
     """
-    requests, _ = read_journal(page)
+    requests = judged(journal)
     pools = {str(request.wire["taskQueueId"]) for request in requests if "taskQueueId" in request.wire}
     if len(pools) != 1 and pool not in pools:
         raise ValueError(
             f"choose a pool of which workers were seen: {', '.join(sorted(pools)) or 'there is none'}"
         )
     chosen = pool or min(pools)
-    begin = page(0)["requests"][:1]
-    logs = logs_by_worker(requests, chosen, is_whole=[each["sequence"] for each in begin] == [1])
+    logs = logs_by_worker(requests, chosen, is_whole=journal[0]["sequence"] == 1)
     if not logs:
         raise ValueError(f"no worker of {chosen} was seen to claim")
     return [

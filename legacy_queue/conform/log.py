@@ -25,6 +25,11 @@ _START = timedelta(seconds=3)
 _MAX_PACE = 10.0
 
 
+def judged(journal: Iterable[Mapping[str, Any]]) -> list["Request"]:
+    """The requests of workers in the journal."""
+    return [Request(entry) for entry in journal if entry.get("endpoint") in JUDGED]
+
+
 @dataclass(frozen=True, eq=False)
 class Request:
     """An entry of the journal. Its times are the queue's; its status is 0 if the worker got no answer."""

@@ -14,7 +14,7 @@ from itertools import chain
 from types import TracebackType
 from typing import Any
 
-from legacy_queue.conform.log import JUDGED, Log, Request
+from legacy_queue.conform.log import Log, judged
 from legacy_queue.domain.times import parse_time
 from legacy_queue.testing.legacy_queue import LegacyQueue
 
@@ -25,7 +25,6 @@ WORKER_TYPE = "worker"
 WORKER_GROUP = "conform"
 WORKER_ID = "conform-1"
 POOL = f"{PROVISIONER_ID}/{WORKER_TYPE}"
-PAGE = 1000  # entries of the journal
 _GRACE = 30.0  # seconds to end after a SIGTERM
 _WAIT = 30.0  # seconds for what a worker should do, beside those of claims
 _READ_INTERVAL = 0.2  # seconds, of the journal
@@ -62,20 +61,6 @@ FORMS: Mapping[str, Payloads] = {
 
 class WorkerEnded(Exception):
     """The worker has ended by itself. The message has the last lines that it has printed."""
-
-
-def read_journal(page: Callable[[int], Mapping[str, Any]], after: int = 0) -> tuple[list[Request], datetime]:
-    """The requests of workers in the journal, in the order of their answers, and the queue's time.
-
-    ``page`` has up to PAGE entries after a number.
-    """
-    entries: list[Mapping[str, Any]] = []
-    answer: Mapping[str, Any] = {"requests": range(PAGE)}
-    while len(answer["requests"]) == PAGE:
-        answer = page(entries[-1]["sequence"] if entries else after)
-        entries += answer["requests"]
-    requests = [Request(entry) for entry in entries if entry.get("endpoint") in JUDGED]
-    return requests, parse_time(answer["now"])
 
 
 def last_lines(printed: Sequence[str]) -> list[str]:
@@ -240,7 +225,7 @@ class ObservedQueue(LegacyQueue):
 
     def log(self) -> Log:
         """What the worker has done so far."""
-        path = f"/control/v1/requests?limit={PAGE}"
-        requests, end = read_journal(lambda after: self._http.call("GET", path, after=after), self._begin)
+        journal, now = self._http.journal(self._begin)
+        requests, end = judged(journal), parse_time(now)
         name = f"{WORKER_GROUP}/{WORKER_ID}"
         return Log(requests, end, self._situation, self._tasks, self._lasts, name, self._begun, self._stopped)

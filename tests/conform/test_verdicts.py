@@ -339,16 +339,11 @@ EXPIRES = format_time(at(3600))
 def observed(*entries: dict[str, Any], first: int = 1) -> dict[str, dict[str, str]]:
     """The verdicts on each worker, by its name and its protocol."""
     journal = [{**each.wire, "sequence": each.wire["sequence"] + first - 1} for each in requests(entries)]
-
-    def page(after: int) -> Mapping[str, Any]:
-        later = [each for each in journal if each["sequence"] > after]
-        return {"requests": later, "now": EXPIRES}
-
     return {
         f"{report.worker.partition(' ')[0]} {report.protocol}": {
             each.rule.id: each.verdict for each in report.verdicts
         }
-        for report in observe(page)
+        for report in observe(journal)
     }
 
 

@@ -10,27 +10,17 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import mohawk
-import requests
-
+from legacy_queue.credentials import Credentials
+from legacy_queue.queue_client import QueueClient
 from legacy_queue.testing import LegacyQueue
 
 BEGIN = datetime(2040, 1, 1, tzinfo=UTC)
 SMALL, LARGE = b"a small artifact", bytes(range(256)) * 300
 
 
-def post(queue: LegacyQueue, path: str) -> Any:
-    """The answer to a call that clients of 2018 do not know."""
-    url = queue.base_url + path
-    key = {
-        "id": queue.credentials["clientId"],
-        "key": queue.credentials["accessToken"],
-        "algorithm": "sha256",
-    }
-    sender = mohawk.Sender(key, url, "POST", always_hash_content=False)
-    answer = requests.post(url, headers={"Authorization": sender.request_header}, timeout=60)
-    answer.raise_for_status()
-    return answer.json()
+def client(queue: LegacyQueue) -> QueueClient:
+    """For calls that clients of 2018 do not know."""
+    return QueueClient(queue.base_url, Credentials.from_wire(queue.credentials))
 
 
 def make(folder: Path) -> None:
@@ -51,10 +41,10 @@ def make(folder: Path) -> None:
         # a sealed group, and one whose only task runs again
         tasks["sealed"] = queue.create_task(worker_type="sealed")
         tasks["member"] = queue.create_task(worker_type="sealed", task_group_id=tasks["sealed"])
-        post(queue, f"/task-group/{tasks['sealed']}/seal")
+        client(queue).call("POST", f"/v1/task-group/{tasks['sealed']}/seal")
         tasks["rerun"] = queue.create_task(worker_type="rerun")
         queue.claim("rerun").report("completed")  # type: ignore[union-attr]
-        post(queue, f"/task/{tasks['rerun']}/rerun")
+        queue.rerun(tasks["rerun"])
 
     # The broker is away: events of these are owed.
     with LegacyQueue("embedded", data_dir=folder / "data", amqp_url="amqp://127.0.0.1:1") as queue:

@@ -16,11 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import requests
 
 from legacy_queue.adapters.embedded.sqlite_connection import VERSION
 from legacy_queue.testing import LegacyQueue
-from tests.stored.make import BEGIN, LARGE, SMALL, post
+from tests.stored.make import BEGIN, LARGE, SMALL, client
 from tests.system.processes import wait_until
 
 pytestmark = pytest.mark.processes
@@ -63,7 +62,7 @@ def _kill_before_its_events(folder: Path, task_id: str) -> None:
 
 
 def _members(queue: LegacyQueue, task_group_id: str) -> set[str]:
-    group = requests.get(f"{queue.base_url}/task-group/{task_group_id}/list", timeout=60).json()
+    group = client(queue).call("GET", f"/v1/task-group/{task_group_id}/list")
     return {member["status"]["taskId"] for member in group["tasks"]}
 
 
@@ -83,8 +82,8 @@ def test_tasks_claims_and_artifacts_of_an_earlier_version_go_on(stored: tuple[Le
     assert {name: queue.status(task_id) for name, task_id in tasks.items()} == known["statuses"]
 
     for name, content in (("small", SMALL), ("large", LARGE)):
-        url = f"{queue.base_url}/task/{tasks['completed']}/artifacts/public/{name}"
-        assert requests.get(url, timeout=60).content == content
+        path = f"/v1/task/{tasks['completed']}/artifacts/public/{name}"
+        assert b"".join(client(queue).download(path)) == content
 
     # The claim goes on. Its credentials have ended: they are by the clock of the machine.
     claim = queue.client().reclaimTask(tasks["running"], 0)
@@ -119,12 +118,12 @@ def test_groups_of_an_earlier_version_are_listed_canceled_and_resolved(
     assert _members(queue, tasks["completed"]) == {tasks["completed"]}
     assert _members(queue, tasks["running"]) == {tasks[name] for name in ("running", "waiting", "blocked")}
 
-    canceled = post(queue, f"/task-group/{tasks['sealed']}/cancel")
+    canceled = client(queue).call("POST", f"/v1/task-group/{tasks['sealed']}/cancel")
     assert {*canceled["taskIds"]} == {tasks["sealed"], tasks["member"]}
     assert queue.status(tasks["sealed"])["state"] == "exception"
     wait_until(lambda: _resolutions(queue, tasks["sealed"]))
 
-    post(queue, f"/task-group/{tasks['rerun']}/seal")
+    client(queue).call("POST", f"/v1/task-group/{tasks['rerun']}/seal")
     run = queue.claim("rerun")
     assert run is not None
     assert _resolutions(queue, tasks["rerun"]) == 0
