@@ -7,7 +7,8 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from legacy_queue.http.references import api_reference
+from legacy_queue.http import declared
+from legacy_queue.http.parameters import PARAMETERS
 from tests.clients.python import taskcluster
 from tests.http.calls import DECLARED, ROOT_URL, reference, schema
 from tests.http.published import exchanges
@@ -23,7 +24,11 @@ def schemas_of(entry: Any) -> list[str]:
 def test_the_reference_lists_all_endpoints() -> None:
     assert list(ENTRIES) == list(DECLARED)
     assert reference()["baseUrl"] == f"{ROOT_URL}/v1"
-    assert reference() == api_reference(tuple(DECLARED.values()), ROOT_URL)
+
+
+def test_each_parameter_of_an_endpoint_has_a_pattern_and_no_pattern_is_left_over() -> None:
+    named = {name for endpoint in declared.DECLARED for name in (*endpoint.args, *endpoint.query)}
+    assert named == {*PARAMETERS}
 
 
 @pytest.mark.parametrize("name", [name for name in ENTRIES if name in {*taskcluster.Queue.funcinfo, *NEWEST}])
