@@ -8,9 +8,8 @@ import click
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from legacy_queue.cli.options import settings_of
 from legacy_queue.cli.up import up
-from legacy_queue.config.settings import PREFIX
+from legacy_queue.config.given import PREFIX, Given
 from legacy_queue.server.signals import interrupt_on_signal
 from tests.rabbitmq import RabbitMQ, RabbitMQUnavailable
 
@@ -20,11 +19,9 @@ _ROOT = Path(__file__).parents[1]
 def main(words: list[str]) -> None:
     """Start the broker, then the queue; the broker ends with this process, however that ends."""
     try:
-        options = up.make_context("scripts/up", [*words]).params
-        is_demo = options.pop("demo")
-        options.pop("rabbitmq")
-        options.pop("azurite")
-        settings, _ = settings_of(options)
+        context = up.make_context("scripts/up", [*words])
+        is_demo = context.params["demo"]
+        settings = context.ensure_object(Given).settings()
         if settings.amqp_url:
             raise click.ClickException(
                 "--rabbitmq starts a broker, and amqp-url names another: give one of them"

@@ -18,7 +18,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from sphinx.application import Sphinx
 
 from legacy_queue.cli.commands import commands
-from legacy_queue.config.settings import CONFIG, DECLARED, PREFIX, wire_name
+from legacy_queue.config.given import CONFIG, PREFIX
+from legacy_queue.config.settings import DECLARED, wire_name
 from legacy_queue.conform.rules import RULES
 from legacy_queue.conform.situations import SITUATIONS
 from legacy_queue.domain import errors as domain_errors
@@ -36,17 +37,6 @@ from legacy_queue.testing import LegacyQueue
 CLIENTS: Mapping[str, Mapping[str, str]] = json.loads(Path(__file__).with_name("clients.json").read_text())
 SERVED = {endpoint.name: endpoint for endpoint in served_by("queue", "object")}
 
-# the titles of the groups of settings, by the first of each
-_GROUPS = {
-    "host": "The server",
-    "storage": "Storage",
-    "public_url": "Addresses and https",
-    "claim_timeout": "Times",
-    "clients": "Clients, secrets and policies",
-    "amqp_url": "Events and answers",
-    "log_format": "Operation",
-    "legacy_stubs": "Old workers, tests and development",
-}
 _AZURE_CASES = Path(__file__).parents[2] / "tests" / "gateway" / "azure_cases.toml"
 _AZURE_PAGES = "https://learn.microsoft.com/rest/api/storageservices/"
 _OTHER_REQUESTS = "Other requests"
@@ -207,24 +197,21 @@ def clients() -> str:
 
 
 def settings() -> str:
-    """A row for each setting, in groups."""
+    """A row for each setting, in sections."""
     shown = dict(
         line.split(" = ", 1)
         for line in CliRunner().invoke(commands, ["config"]).output.splitlines()
         if not line.startswith("#")
     )
-    rows: list[list[str]] = []
-    tables = []
+    tables: dict[str, list[list[str]]] = {}
     for setting in DECLARED:
-        if setting.name in _GROUPS:
-            rows = []
-            tables.append((_GROUPS[setting.name], rows))
         name = wire_name(setting.name)
         default = shown[name].partition("  # ")[0].strip('"')
         default = "" if default in ("(none)", "{}", "[]") or setting.metadata["secret"] else f"`{default}`"
         secret = " *Secret: better in the file or the environment.*" if setting.metadata["secret"] else ""
-        rows.append([f"`{name}`", default, escape(setting.metadata["help"], quote=False) + secret])
-    groups = [f"### {title}\n\n{_table(['setting', 'default', ''], rows)}" for title, rows in tables]
+        row = [f"`{name}`", default, escape(setting.metadata["help"], quote=False) + secret]
+        tables.setdefault(setting.metadata["section"], []).append(row)
+    groups = [f"### {title}\n\n{_table(['setting', 'default', ''], rows)}" for title, rows in tables.items()]
     return "\n".join(groups) + f"\nVariables begin with `{PREFIX}`.\n"
 
 

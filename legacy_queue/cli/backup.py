@@ -4,14 +4,15 @@ from pathlib import Path
 
 import click
 
-from legacy_queue.cli.options import SettingsCommand, setting_options, settings_of
+from legacy_queue.cli.options import SettingsCommand, pass_given
 from legacy_queue.cli.progress import progress
+from legacy_queue.config import Given
 
 
 @click.command(cls=SettingsCommand, uses=("data_dir",))
-@setting_options
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
-def backup(folder: Path, **options: str | None) -> None:
+@pass_given
+def backup(given: Given, folder: Path) -> None:
     """Copy the embedded storage into DIR, a new data directory, while it is served or not.
 
     `serve --data-dir DIR` starts from it. DIR must not exist. Only its owner may read it: it has the key that
@@ -20,7 +21,7 @@ def backup(folder: Path, **options: str | None) -> None:
     """
     from legacy_queue.wiring import make_backup  # it imports the whole server
 
-    settings, _ = settings_of(options)
+    settings = given.settings()
     with progress() as show:
         make_backup(settings, folder, show)
     click.echo(f"The storage of {settings.data_dir} is in {folder}, a data directory to start from.")

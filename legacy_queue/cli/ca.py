@@ -4,21 +4,23 @@ from datetime import UTC, datetime
 
 import click
 
-from legacy_queue.cli.options import SettingsCommand, setting_options, settings_of
+from legacy_queue.cli.options import SettingsCommand, pass_given
+from legacy_queue.config import Given
 from legacy_queue.private_folder import make_private
 from legacy_queue.server.logs import log_to_standard_error
 from legacy_queue.server.tls import local_authority
 
 
 @click.command(cls=SettingsCommand, uses=("data_dir", "tls_name"))
-@setting_options
-def ca(**options: str | None) -> None:
+@pass_given
+def ca(given: Given) -> None:
     """Print the path of the local authority's certificate, and how clients trust it.
 
     It is the authority of `serve --tls auto` with the same --data-dir. If there is none, this makes it, for
     the names of --tls-name.
     """
-    settings, _ = settings_of({**options, "tls": "auto"})
+    given.set("tls", "auto")
+    settings = given.settings()
     log_to_standard_error(settings.log_format, settings.log_level)
     authority = local_authority(settings)
     try:

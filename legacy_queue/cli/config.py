@@ -10,8 +10,9 @@ from typing import Any
 
 import click
 
-from legacy_queue.cli.options import GENERATED, SettingsCommand, setting_options, settings_of
+from legacy_queue.cli.options import SettingsCommand, pass_given
 from legacy_queue.cli.queue_options import called_by_default, local_server, pool_argument
+from legacy_queue.config import Given
 from legacy_queue.config.settings import DECLARED, wire_name
 from legacy_queue.config.values import duration_text, without_secrets
 from legacy_queue.domain.priority import work_queues
@@ -22,22 +23,22 @@ _SECRET = ("accountkey", "sharedaccesssignature")
 
 
 @click.command(cls=SettingsCommand)
-@setting_options
-def config(**options: str | None) -> None:
+@pass_given
+def config(given: Given) -> None:
     """Print a line for each setting in force, with its source, and which queue the commands call as which
     client. Secrets are masked.
     """
-    settings, sources = settings_of(options)
+    settings = given.settings()
     for setting in DECLARED:
         name = wire_name(setting.name)
         value = getattr(settings, setting.name)
         if value is None:
             shown = "(none)"
-        elif setting.name in GENERATED and not value:
-            shown = "(made up for development when the server starts)"
+        elif setting.metadata["generated"] and not value:
+            shown = "(generated for development when the server starts)"
         else:
             shown = json.dumps(_masked(setting.name, value))
-        click.echo(f"{name} = {shown}  # {sources[name]}")
+        click.echo(f"{name} = {shown}  # {given.sources.get(setting.name, 'default')}")
     click.echo(f"# commands call: {called_by_default()}")
 
 
@@ -99,15 +100,14 @@ def exports(variables: Mapping[str, str]) -> str:
 
 @click.command(cls=SettingsCommand, uses=("queue_prefix",))
 @pool_argument
-@setting_options
-def queues(pool: str, **options: str | None) -> None:
+@pass_given
+def queues(given: Given, pool: str) -> None:
     """Print the queues of a pool, highest priority first: priority and name.
 
     The setting queue-prefix is part of each name. The command does not ask the storage: a queue is made when
     it is first used.
     """
-    settings, _ = settings_of(options)
-    click.echo(named_queues(pool, settings.queue_prefix))
+    click.echo(named_queues(pool, given.settings().queue_prefix))
 
 
 def named_queues(pool: str, prefix: str) -> str:

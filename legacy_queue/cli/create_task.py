@@ -10,7 +10,6 @@ import click
 
 from legacy_queue.cli.queue_options import (
     matching,
-    parsed,
     pool_argument,
     queue_options,
 )
@@ -72,7 +71,7 @@ def _completing(ctx: click.Context, param: click.Parameter, value: str | None) -
     "--deadline",
     metavar="DURATION",
     default="1h",
-    callback=parsed(values.duration),
+    type=values.duration,
     help="How long from now, at most 5d: a task that is not resolved by then becomes an exception.",
 )
 @click.option(

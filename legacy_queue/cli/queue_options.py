@@ -121,7 +121,7 @@ def local_server() -> Mapping[str, Any]:
     It is followed only if this user's own server, on loopback, has written it; else a sentence says why not.
     The clients of this process trust its certificate from now on.
     """
-    settings, _ = load({}, os.environ)
+    settings = load().settings()
     path = settings.data_dir / SERVER_FILE
     try:
         check_folder(settings.data_dir)

@@ -4,14 +4,14 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import click
 
-from legacy_queue.cli.options import SettingsCommand, setting_options, with_control
+from legacy_queue.cli.options import SettingsCommand, pass_given
 from legacy_queue.cli.queue_options import failing_with_a_sentence
-from legacy_queue.config import load
+from legacy_queue.config import Given
 from legacy_queue.credentials import Credentials
 from legacy_queue.queue_client import QueueClient
 from legacy_queue.server.signals import handle_stop
@@ -29,12 +29,13 @@ _SIGNALLED = 128  # added to a signal's number this is an exit code, as in shell
 
 @click.command(
     cls=SettingsCommand,
+    reads_variables=False,
     uses=("storage", "claim_timeout", "worker_types", "log_level"),
     context_settings={"allow_interspersed_args": False},
 )
-@setting_options
 @click.argument("words", nargs=-1, required=True, metavar="-- COMMAND...")
-def test(words: tuple[str, ...], **options: str | None) -> None:
+@pass_given
+def test(given: Given, words: tuple[str, ...]) -> None:
     """Run a command with a new queue, and exit with its exit code.
 
     The queue is empty, on a free port, with memory storage unless --storage says otherwise. It ends with the
@@ -51,7 +52,7 @@ def test(words: tuple[str, ...], **options: str | None) -> None:
     Takes the options of serve. LEGACY_QUEUE_ variables are ignored: a test run is the same everywhere. Only
     --storage azure takes LEGACY_QUEUE_CONNECTION_STRING; what the account has under --queue-prefix stays.
     """
-    settings = _settings(options)
+    settings = _settings(given)
     if not shutil.which(words[0]):
         if os.path.dirname(words[0]) and os.path.exists(words[0]):
             raise _NotRun(126, f"{words[0]!r} cannot be run: it is a directory, or not executable")
@@ -84,21 +85,23 @@ class _NotRun(SystemExit):
         click.echo(f"Error: {sentence}", err=True)
 
 
-def _settings(options: Mapping[str, str | None]) -> dict[str, Any]:
+def _settings(given: Given) -> dict[str, Any]:
     """The settings of LegacyQueue."""
-    if options["storage"] == "azure" and not (options["connection_string"] or options["azure_queue_url"]):
+    names_account = {"connection_string", "azure_queue_url"} & given.texts.keys()
+    connection = os.environ.get(_CONNECTION_STRING)
+    if given.texts.get("storage") == "azure" and connection and not names_account:
         # not of the command line, which every user may read
-        options = {**options, "connection_string": os.environ.get(_CONNECTION_STRING)}
-    options = with_control(options, {})
-    settings, sources = load(options, {})
+        given.set("connection_string", connection)
+    given.turn_on_control()
+    settings = given.settings()
     own: dict[str, Any] = {"control": settings.control}
-    own["storage"] = "memory" if sources["storage"] == "default" else settings.storage
+    own["storage"] = settings.storage if "storage" in given.sources else "memory"
     if settings.clients:  # LegacyQueue adds the client of the command
         own["clients"] = {
             client.client_id: {"accessToken": client.access_token, "scopes": client.scopes}
             for client in settings.clients
         }
-    return {name: value for name, value in options.items() if value is not None} | own
+    return given.texts | own
 
 
 def _name_unused_faults(queue: LegacyQueue) -> None:

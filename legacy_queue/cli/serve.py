@@ -6,11 +6,11 @@ import click
 
 from legacy_queue.cli.options import (
     SettingsCommand,
-    setting_options,
-    settings_of,
+    pass_given,
     stop_with_stdin_option,
     watch_stdin,
 )
+from legacy_queue.config import Given
 
 
 @click.command(
@@ -23,8 +23,8 @@ from legacy_queue.cli.options import (
     help="Use 10000, 10001, 10002 for Azurite if they are free and the data directory has no ports yet.",
 )
 @stop_with_stdin_option
-@setting_options
-def serve(azurite_default_ports: bool, stop_with_stdin: bool, **options: str | None) -> None:
+@pass_given
+def serve(given: Given, azurite_default_ports: bool, stop_with_stdin: bool) -> None:
     """Serve the queue until SIGTERM or Ctrl-C. The exit code is then 0, also while it starts.
 
     It also ends claims and deadlines when their time comes, goes on with what a killed server left undone,
@@ -39,7 +39,7 @@ def serve(azurite_default_ports: bool, stop_with_stdin: bool, **options: str | N
     from legacy_queue.server import serve as server
     from legacy_queue.server.logs import log_to_standard_error
 
-    settings, _ = settings_of(options)
+    settings = given.settings()
     if stop_with_stdin:
         watch_stdin()
     log_to_standard_error(settings.log_format, settings.log_level)

@@ -21,9 +21,10 @@ import click
 
 from legacy_queue.cli.config import exports, named_queues, variables_of
 from legacy_queue.cli.create_task import create, definition_of
-from legacy_queue.cli.options import SettingsCommand, setting_options, settings_of, with_control
+from legacy_queue.cli.options import SettingsCommand, pass_given
 from legacy_queue.cli.queue_options import failing_with_a_sentence
-from legacy_queue.config.settings import Settings, wire_name
+from legacy_queue.config import Given, Settings
+from legacy_queue.config.settings import wire_name
 from legacy_queue.credentials import Credentials
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.times import format_time
@@ -54,8 +55,8 @@ _REPORT_TIMEOUT = 1  # seconds for the sample worker to report its task at the e
     help="Only for scripts/up of the source tree: start a RabbitMQ for the events.",
 )
 @click.option("--azurite", is_flag=True, help="As --storage azurite.")
-@setting_options
-def up(demo: bool, rabbitmq: bool, azurite: bool, **options: str | None) -> None:
+@pass_given
+def up(given: Given, demo: bool, rabbitmq: bool, azurite: bool) -> None:
     """Serve the queue and print commands to try. Ctrl-C stops the queue and its storage, and nothing is lost.
 
     A demonstration that is interrupted ends with exit code 130.
@@ -68,11 +69,11 @@ def up(demo: bool, rabbitmq: bool, azurite: bool, **options: str | None) -> None
             "start a broker, and give its URL with --amqp-url"
         )
     if azurite:
-        options["storage"] = "azurite"
+        given.set("storage", "azurite")
     if not demo:
-        options = with_control(options, os.environ)
-    settings, sources = settings_of(options)  # a mistake is an error at once
-    server_options = {name: value for name, value in options.items() if value is not None}
+        given.turn_on_control()
+    settings = given.settings()  # a mistake is an error at once
+    server_options = given.texts
     if demo:  # beside a queue that is up already
         own = {"claim_timeout": _DEMO_CLAIM, "port": "0", "data_dir": str(settings.data_dir / "demo")}
         # shows the steps, not the requests
@@ -87,7 +88,7 @@ def up(demo: bool, rabbitmq: bool, azurite: bool, **options: str | None) -> None
         with _server(command) as (server, ready):
             os.environ.update(trust_variables(ready))
             exported = variables_of(ready)
-            if sources["data-dir"] != "default":
+            if "data_dir" in given.sources:
                 exported["LEGACY_QUEUE_DATA_DIR"] = str(settings.data_dir.resolve())
             if demo:
                 _demonstrate(ready)

@@ -15,11 +15,11 @@ _EXTRAS = {
 
 
 def conflicts(settings: Any) -> Iterator[str]:
-    """A sentence for each conflict, which says what would be accepted."""
+    """A sentence for each conflict, which says what was expected."""
     if settings.storage == "memory" and settings.workers > 1:
-        yield "--storage memory lives in one process: --workers 1 is accepted"
+        yield "--storage memory lives in one process: expected --workers 1"
     if settings.control and settings.workers > 1:
-        yield "--control goes with one server process: --workers 1 is accepted"
+        yield "--control goes with one server process: expected --workers 1"
     if settings.tls == "auto" and settings.tls_cert:
         yield "--tls auto makes a certificate, and tls-cert names another: give one of them"
     if settings.tls == "off" and settings.tls_name:

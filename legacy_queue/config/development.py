@@ -8,7 +8,8 @@ from pathlib import Path
 import structlog
 
 from legacy_queue.config import values
-from legacy_queue.config.settings import DEVELOPMENT_FILE, Settings, SettingsError
+from legacy_queue.config.given import SettingsError
+from legacy_queue.config.settings import DEVELOPMENT_FILE, Settings
 from legacy_queue.domain.authentication import Client
 from legacy_queue.domain.ids import slugid
 from legacy_queue.private_folder import NotOurs, make_private, private_opener, read_private, tighten

@@ -1,17 +1,16 @@
-"""The parsers of the settings' values, which are text or TOML's values.
-
-Each raises ValueError: its message says what is accepted, and never repeats a secret.
-"""
+"""The types of the settings' values, which are read from text and from the values of TOML."""
 
 import ipaddress
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
+
+import click
 
 from legacy_queue.domain.authentication import Client
 from legacy_queue.domain.hosts import Network
@@ -20,10 +19,31 @@ from legacy_queue.domain.scopes import OPEN_READS, READS, covers, is_scope
 from legacy_queue.domain.times import parse_duration
 
 _LABEL = "[a-z0-9]([a-z0-9_-]{0,61}[a-z0-9])?"
-_HOST = "a host name or an IP address is accepted, or several, without port and wildcard"
-_NETWORK = "addresses or networks of proxies are accepted, like 127.0.0.1 or 10.0.0.0/8"
-_ORIGIN = "auto, none or * is accepted, or origins like https://tools.example.com, without a path"
+_HOST = "a host name or an IP address, or several, without port and wildcard"
+_NETWORK = "addresses or networks of proxies, like 127.0.0.1 or 10.0.0.0/8"
+_ORIGIN = "auto, none, *, or origins like https://tools.example.com, without a path"
 Parse = Callable[[Any], Any]
+
+
+class Value(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no argument for it
+    """A type of values. ``words`` are all of them, if they are few. Options of ``multiple`` may be repeated.
+
+    ``parse`` raises ValueError: its message says what was expected, and never repeats a secret.
+    """
+
+    name = "value"
+    envvar_list_splitter = ","
+
+    def __init__(self, parse: Parse, words: Sequence[str] = (), multiple: bool = False) -> None:
+        self.parse = parse
+        self.words = words
+        self.multiple = multiple
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            return self.parse(value)
+        except ValueError as error:
+            self.fail(f"{value!r}: {error}", param, ctx)
 
 
 def without_secrets(text: str) -> str:
@@ -34,87 +54,89 @@ def without_secrets(text: str) -> str:
     )
 
 
-def _matching(pattern: str, accepted: str, read: Callable[[str], Any] = str) -> Parse:
+def _matching(pattern: str, expected: str, read: Callable[[str], Any] = str) -> Parse:
     """A parser of text that the whole pattern matches; if ``read`` is int, also of an int of TOML."""
 
     def parse(value: Any) -> Any:
         if type(value) not in (str, read) or not re.fullmatch(pattern, str(value), re.DOTALL):
-            raise ValueError(accepted)
+            raise ValueError(f"expected {expected}")
         return read(value)
 
     return parse
 
 
-def one_of(*words: str) -> Parse:
-    return _matching("|".join(words), f"{', '.join(words[:-1])} or {words[-1]} is accepted")
+def one_of(*words: str) -> Value:
+    return Value(_matching("|".join(words), f"{', '.join(words[:-1])} or {words[-1]}"), words)
 
 
 def _duration(
-    accepted: str, lowest: timedelta = timedelta(seconds=1), highest: timedelta = timedelta(days=5)
-) -> Parse:
+    expected: str, lowest: timedelta = timedelta(seconds=1), highest: timedelta = timedelta(days=5)
+) -> Value:
     def parse(value: Any) -> timedelta:
         try:
             duration = parse_duration(str(value))
             if duration.microseconds:
                 raise ValueError
         except ValueError:
-            raise ValueError("a duration of whole seconds is accepted, like 20m, 3m31s, 1h or 2d") from None
+            raise ValueError("expected a duration of whole seconds, like 20m, 3m31s, 1h or 2d") from None
         if not lowest <= duration <= highest:
-            raise ValueError(accepted)
+            raise ValueError(f"expected {expected}")
         return duration
 
-    return parse
+    return Value(parse)
 
 
-def _url(scheme: str, accepted: str) -> Parse:
+def _url(scheme: str, expected: str) -> Value:
     pattern = rf"{scheme}://[^\s/?#{{}}@]+[^\s?#{{}}@]*"
-    return _matching(pattern, f"a URL is accepted {accepted}", lambda text: text.rstrip("/"))
+    return Value(_matching(pattern, f"a URL {expected}", lambda text: text.rstrip("/")))
 
 
-text = _matching(".+", "text is accepted")
-count = _matching(r"[1-9]\d{0,2}", "a number from 1 to 999 is accepted", int)
-duration = _duration("at most 5d is accepted: no deadline is later")
-sas_life = _duration(
-    "6m to 5d is accepted: workers fetch new URLs 310 s before the end", timedelta(minutes=6)
-)
-claim_work_wait = _duration(
-    "0s to 20s is accepted: clients give up after 30 s", timedelta(0), timedelta(seconds=20)
-)
-prefix = _matching("[a-z][a-z0-9]{0,10}", "1 to 11 of a-z and 0-9 are accepted, a letter first")
-word = _matching("[!-~]+", "printable ASCII characters are accepted, and no space")
-project = _matching("[a-zA-Z0-9_-]{1,64}", "1 to 64 of a-z, A-Z, 0-9, - and _ are accepted")
+text = Value(_matching(".+", "text"))
+count = Value(_matching(r"[1-9]\d{0,2}", "a number from 1 to 999", int))
+duration = _duration("at most 5d: no deadline is later")
+sas_life = _duration("6m to 5d: workers fetch new URLs 310 s before the end", timedelta(minutes=6))
+claim_work_wait = _duration("0s to 20s: clients give up after 30 s", timedelta(0), timedelta(seconds=20))
+prefix = Value(_matching("[a-z][a-z0-9]{0,10}", "1 to 11 of a-z and 0-9, a letter first"))
+project = Value(_matching("[a-zA-Z0-9_-]{1,64}", "1 to 64 of a-z, A-Z, 0-9, - and _"))
 url = _url("https?", "that starts with http:// or https:// and has no user, password or query")
 azure_url = _url("https", "that starts with https:// and has no query: tokens are not sent over plain HTTP")
-account = _matching("[a-z0-9]{3,24}", "3 to 24 of a-z and 0-9 are accepted")
-proxy = _matching(
-    r"http://[^\s/?#{}@]+/?",
-    "the URL of an HTTP proxy is accepted, like http://proxy.example.com:3128, without user and password",
+account = Value(_matching("[a-z0-9]{3,24}", "3 to 24 of a-z and 0-9"))
+proxy = Value(
+    _matching(
+        r"http://[^\s/?#{}@]+/?",
+        "the URL of an HTTP proxy, like http://proxy.example.com:3128, without user and password",
+    )
 )
 
 
+@Value
 def port(value: Any) -> int:
-    accepted = "a port is accepted, 0 to 65535; 0 lets the system choose"
-    number: int = _matching(r"\d{1,5}", accepted, int)(value)
+    expected = "a port, 0 to 65535; 0 lets the system choose"
+    number: int = _matching(r"\d{1,5}", expected, int)(value)
     if number > 65535:
-        raise ValueError(accepted)
+        raise ValueError(f"expected {expected}")
     return number
 
 
-def flag(value: Any) -> bool:
+def _flag(value: Any) -> bool:
     words = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
     if str(value).lower() not in words:
-        raise ValueError("true or false is accepted")
+        raise ValueError("expected true or false")
     return words[str(value).lower()]
 
 
+flag = Value(_flag, ("true", "false"))
+
+
+@Value
 def amqp_url(value: Any) -> str:
     with suppress(ValueError):  # its message may hold a part of the password
-        url = urlsplit(word(value))
+        url = urlsplit(_matching("[!-~]+", "printable ASCII characters, and no space")(value))
         is_broker = url.scheme in ("amqp", "amqps") and url.hostname and url.port != 0
         if is_broker and not url.query and not url.fragment:
             return str(value)
     raise ValueError(
-        "a URL is accepted like amqp://user:password@host:5672/vhost, or with amqps://, and no query; "
+        "expected a URL like amqp://user:password@host:5672/vhost, or with amqps://, and no query; "
         "special characters of a URL must be percent-encoded in the password"
     )
 
@@ -127,73 +149,79 @@ def duration_text(duration: timedelta) -> str:
     return f"{seconds // size}{unit}"
 
 
-def _structure(value: Any, kind: type[Any], accepted: str) -> Any:
+def _structure(value: Any, kind: type[Any], expected: str) -> Any:
     """A table or list of the file; an option or a variable has it as JSON."""
     try:
         value = json.loads(value) if isinstance(value, str) else value
     except (ValueError, RecursionError):
-        raise ValueError("JSON is accepted here, a table or list in the file") from None
+        raise ValueError("expected JSON here, a table or list in the file") from None
     if not isinstance(value, kind):
-        raise ValueError(accepted)
+        raise ValueError(f"expected {expected}")
     return value
 
 
 def _scopes(value: Any) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(is_scope(scope) for scope in value):
-        raise ValueError("a list of scopes is accepted, each of printable ASCII characters")
+        raise ValueError("expected a list of scopes, each of printable ASCII characters")
     return tuple(value)
 
 
-def anonymous_scopes(value: Any) -> tuple[str, ...]:
+def _anonymous_scopes(value: Any) -> tuple[str, ...]:
     if value in ("reads", "none"):
         return OPEN_READS if value == "reads" else ()
     scopes = _scopes(value.split(",") if isinstance(value, str) else value)
     for scope in scopes:
         if not covers(READS, [scope]):
-            raise ValueError(f"reads, none, or scopes to read are accepted: {', '.join(READS)}")
+            raise ValueError(f"expected reads, none, or scopes to read: {', '.join(READS)}")
     return scopes
 
 
+anonymous_scopes = Value(_anonymous_scopes, multiple=True)
+
+
+@Value
 def clients(value: Any) -> tuple[Client, ...]:
-    accepted = "a table is accepted for each clientId: accessToken (at least 22 characters) and scopes"
+    expected = "a table for each clientId: accessToken (at least 22 characters) and scopes"
     clients = []
-    for client_id, client in _structure(value, dict, accepted).items():
+    for client_id, client in _structure(value, dict, expected).items():
         if not isinstance(client, dict) or set(client) != {"accessToken", "scopes"}:
-            raise ValueError(f"client {client_id!r}: {accepted}")
+            raise ValueError(f"client {client_id!r}: expected {expected}")
         token = client["accessToken"]
         if not is_secret(token) or len(token) > 128:
             raise ValueError(
-                f"client {client_id!r}: its accessToken must be 22 to 128 printable ASCII characters"
+                f"client {client_id!r}: expected an accessToken of 22 to 128 printable ASCII characters"
             )
         if not re.fullmatch(r"[A-Za-z0-9!@/:.+|_-]+", client_id):
-            raise ValueError(f"client {client_id!r}: letters, digits and @/:.+|_- are accepted in a clientId")
+            raise ValueError(f"client {client_id!r}: expected letters, digits and @/:.+|_- in a clientId")
         clients.append(Client(client_id, token, _scopes(client["scopes"])))
     return tuple(clients)
 
 
+@Value
 def roles(value: Any) -> Mapping[str, tuple[str, ...]]:
-    table = _structure(value, dict, "a table is accepted: a list of scopes for each role")
+    table = _structure(value, dict, "a table: a list of scopes for each role")
     return {role: _scopes(scopes) for role, scopes in table.items()}
 
 
+@Value
 def secrets(value: Any) -> tuple[str, ...]:
-    accepted = (
-        "a list of secrets is accepted, or text with commas between them, each of 22 printable ASCII "
-        "characters or more and no space: the first signs, all verify"
+    expected = (
+        "a list of secrets, or text with commas between them, each of 22 printable ASCII "
+        "characters or more and no space: the first one signs, any of them verifies"
     )
     if isinstance(value, str) and not value.startswith("["):
         value = [secret for secret in value.split(",") if secret]
-    value = _structure(value, list, accepted)
+    value = _structure(value, list, expected)
     if not all(map(is_secret, value)):
-        raise ValueError(accepted)
+        raise ValueError(f"expected {expected}")
     return tuple(value)
 
 
-def _several(read: Parse, accepted: str) -> Parse:
+def _several(read: Parse, expected: str) -> Parse:
     """A parser of a list, or of text with commas between the items."""
 
     def parse(value: Any) -> tuple[Any, ...]:
-        items = value.split(",") if isinstance(value, str) else _structure(value, list, accepted)
+        items = value.split(",") if isinstance(value, str) else _structure(value, list, expected)
         return tuple(map(read, items))
 
     return parse
@@ -204,7 +232,7 @@ def _host(value: Any) -> str:
     with suppress(ValueError):
         return str(ipaddress.ip_address(name.replace("%", "no zone")))  # a certificate has no zone
     if len(name) > 253 or not re.fullmatch(rf"{_LABEL}(\.{_LABEL})*", name):
-        raise ValueError(_HOST)
+        raise ValueError(f"expected {_HOST}")
     return name
 
 
@@ -215,41 +243,43 @@ def _host_pattern(value: Any) -> str:
 
 def _origin(value: Any) -> str:
     if not re.fullmatch(r"https?://[a-z0-9_.:\[\]-]+", str(value)):
-        raise ValueError(_ORIGIN)
+        raise ValueError(f"expected {_ORIGIN}")
     return str(value)
 
 
 def _network(value: Any) -> Network:
     with suppress(ValueError):
         return ipaddress.ip_network(str(value))
-    raise ValueError(_NETWORK)
+    raise ValueError(f"expected {_NETWORK}")
 
 
-networks = _several(_network, _NETWORK)
-tls_names = _several(_host, _HOST)
-hosts = _several(_host_pattern, _HOST.replace(" and wildcard", ""))
-_origins = _several(_origin, _ORIGIN)
+def _origins(value: Any) -> tuple[str, ...]:
+    return (value,) if value in ("auto", "none", "*") else tuple(_several(_origin, _ORIGIN)(value))
 
 
-def origins(value: Any) -> tuple[str, ...]:
-    return (value,) if value in ("auto", "none", "*") else tuple(_origins(value))
+networks = Value(_several(_network, _NETWORK), multiple=True)
+tls_names = Value(_several(_host, _HOST), multiple=True)
+hosts = Value(_several(_host_pattern, _HOST.replace(" and wildcard", "")), multiple=True)
+origins = Value(_origins, multiple=True)
 
 
 def is_secret(value: Any) -> bool:
     return isinstance(value, str) and re.fullmatch("[!-~]{22,}", value) is not None
 
 
+@Value
 def policies(value: Any) -> Mapping[str, str]:
-    accepted = 'a table is accepted: "provisionerId/workerType" = "optional" or "required"'
-    table: dict[str, str] = _structure(value, dict, accepted)
+    expected = 'a table: "provisionerId/workerType" = "optional" or "required"'
+    table: dict[str, str] = _structure(value, dict, expected)
     for name, policy in table.items():
         if not re.fullmatch(TASK_QUEUE_ID, name) or policy not in ("optional", "required"):
-            raise ValueError(f"{name!r} = {policy!r}: {accepted}")
+            raise ValueError(f"{name!r} = {policy!r}: expected {expected}")
     return table
 
 
+@Value
 def path(value: Any) -> Path:
     try:
-        return Path(text(value)).expanduser()
+        return Path(text.parse(value)).expanduser()
     except RuntimeError:
-        raise ValueError("a path is accepted, and there is no such home directory") from None
+        raise ValueError("expected a path: there is no such home directory") from None

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from legacy_queue.cli.options import with_control
 from legacy_queue.domain.ids import slugid
 from tests.cli.asking import (
     TIME,
@@ -110,22 +109,6 @@ def test_following_prints_new_requests_across_a_reset_until_a_signal(
         assert running.end(signal.SIGINT) == 0
     assert running.output.count("createTask") == 3
     assert re.match(rf"\d\d:\d\d:\d\d\.\d{{3}} createTask +200 .*{first}", running.output)
-
-
-@pytest.mark.parametrize(
-    ("options", "control"),
-    [
-        ({}, "true"),
-        ({"workers": "2"}, None),
-        ({"host": "192.0.2.1", "storage": "memory", "development": "true"}, "true"),
-        ({"control": "false"}, "false"),
-    ],
-)
-def test_control_is_turned_on_unless_a_setting_excludes_it(
-    options: dict[str, str | None], control: str | None
-) -> None:
-    assert with_control(options, {}).get("control") == control
-    assert with_control(options, {"LEGACY_QUEUE_CONTROL": "no"}).get("control") == options.get("control")
 
 
 def test_the_root_url_option_wins_over_a_base_url_in_a_variable(queue: ServedQueue, ask: Asking) -> None:

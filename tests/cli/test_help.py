@@ -1,15 +1,12 @@
 """``--help`` is a page; ``--help-all`` has each setting once, in sections."""
 
-from collections import Counter
-
 import click
 import pytest
 from click.testing import CliRunner
 
 from legacy_queue.cli.command_table import COMMANDS
 from legacy_queue.cli.commands import commands
-from legacy_queue.cli.options import SECTIONS, SettingsCommand
-from legacy_queue.config.settings import DECLARED
+from legacy_queue.cli.options import SettingsCommand
 from tests.cli.asking import printed
 
 CONTEXT = click.Context(commands)
@@ -33,8 +30,3 @@ def test_the_names_of_commands_are_listed_and_completed() -> None:
     page = printed(CliRunner().invoke(commands, ["--help"]))
     assert [name for name, row in COMMANDS.items() if f"  {name:<11}  {row.text}" not in page] == []
     assert [item.value for item in commands.shell_complete(CONTEXT, "")] == [*COMMANDS]
-
-
-def test_each_setting_is_in_one_section() -> None:
-    named = Counter(name for names in SECTIONS.values() for name in names)
-    assert named == Counter(setting.name for setting in DECLARED)

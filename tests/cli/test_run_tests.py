@@ -99,7 +99,7 @@ def test_signals_are_passed_on_and_a_command_that_one_ends_has_the_exit_code_of_
         (
             ["--claim-timeout", "soon", "true"],
             1,
-            "Error: --claim-timeout is 'soon': a duration of whole seconds",
+            "Error: --claim-timeout is 'soon': expected a duration of whole seconds",
         ),
     ],
 )

@@ -55,7 +55,7 @@ def test_secrets_are_masked_and_sources_are_named(tmp_path: Path) -> None:
     proxies = ("--trusted-proxy", "10.0.0.0/8", "--trusted-proxy", "127.0.0.1")
     given = ("--signing-secrets", secrets, *azure, *proxies)
     lines = shown("--config", str(path), *given, LEGACY_QUEUE_CLIENTS=CLIENTS, LEGACY_QUEUE_AMQP_URL=broker)
-    assert lines["port"] == f"1  # port in {path}"
+    assert lines["port"] == f"1  # port in {path}, line 1"
     assert lines["trusted-proxy"] == '["10.0.0.0/8", "127.0.0.1/32"]  # --trusted-proxy'
     assert lines["signing-secrets"] == '["***", "***"]  # --signing-secrets'
     assert lines["clients"] == (
@@ -84,7 +84,7 @@ def test_the_key_of_a_connection_string_is_masked(connection: str) -> None:
 def test_a_mistake_is_reported_in_one_sentence_without_secrets() -> None:
     result = config("--public-url", "https://user:S3CRET@h/")
     [line] = result.output.splitlines()
-    assert line.startswith("Error: --public-url is 'https://user:***@h/': a URL is accepted ")
+    assert line.startswith("Error: --public-url is 'https://user:***@h/': expected a URL ")
     assert result.exit_code == 1
 
 

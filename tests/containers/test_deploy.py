@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 import yaml
+from click.testing import CliRunner
 
 from legacy_queue.cli.serve import serve
-from legacy_queue.config import load
+from legacy_queue.config import Given
 
 ROOT = Path(__file__).parents[2]
 
@@ -33,15 +34,13 @@ def test_a_service_has_a_command_that_exists_and_settings_that_it_takes(tmp_path
     subprocess.run([ROOT / "deploy/secrets"], cwd=tmp_path, check=True, stdout=subprocess.DEVNULL)
     service = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"][name]
     command, *words = service["command"]
-    flags = ("azurite_default_ports", "stop_with_stdin")
     assert command == "serve"
-    params = serve.make_context(command, words).params
-    options = {option: value for option, value in params.items() if option not in flags}
     env = variables((ROOT / "Containerfile").read_text())
     for file in service.get("env_file", []):
         env |= variables((tmp_path / file).read_text())
     for variable, value in service["environment"].items():
         env[variable] = re.sub(r"\$\{\w+:-(\w+)\}", r"\1", value)
-    settings, _ = load(options, env)
+    with CliRunner(env=env).isolation():
+        settings = serve.make_context(command, words).ensure_object(Given).settings()
     assert settings.storage == ("embedded" if name == "all-in-one" else "azure")
     assert str(settings.data_dir) == "/data"
