@@ -11,7 +11,7 @@ import hashlib
 import hmac
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Self
 
@@ -112,9 +112,10 @@ class Certificate:
                 raise AuthenticationFailed(reason)
         return _temporary_token(issuer, self.seed)
 
-    def signed_by(self, issuer: Client, client_id: str) -> Self:
+    def signed_by(self, issuer: Client, client_id: str) -> "Certificate":
         """The certificate with the issuer's signature, for this clientId."""
-        return replace(self, signature=self._signature(issuer, client_id))
+        signature = self._signature(issuer, client_id)
+        return Certificate(self.scopes, self.start, self.expiry, self.seed, self.issuer, signature)
 
     def _signature(self, issuer: Client, client_id: str, end: str = "") -> str:
         names = [f"clientId:{client_id}", f"issuer:{self.issuer}"] if self.issuer else []

@@ -56,11 +56,11 @@ def reshaped(value: Any, difference: Any) -> Any:
     match value:
         case dict():
             other = {**value}
-            for name, change in difference.items():
-                if name in value and change is None:
+            for name in difference:
+                if name in value and difference[name] is None:
                     del other[name]
                 elif name in value:
-                    other[name] = reshaped(value[name], change)
+                    other[name] = reshaped(value[name], difference[name])
             return other
         case list():
             return [reshaped(item, difference) for item in value]

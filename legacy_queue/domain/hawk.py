@@ -110,7 +110,7 @@ def _read_header(header: str, target: str) -> Signature:
         raise _malformed("the Authorization header has an attribute twice")
     if not values.keys() <= _FIELDS.keys():
         raise _malformed(f"the Authorization header has another attribute than {', '.join(_FIELDS)}")
-    if missing := [name for name in _REQUIRED if not values.get(name)]:
+    if missing := [name for name in _REQUIRED if name not in values or not values[name]]:
         raise _malformed(f"the Authorization header has no {' and no '.join(missing)}")
     _check_seconds(values["ts"])
     fields = {_FIELDS[name]: value for name, value in pairs}

@@ -3,7 +3,7 @@
 Source: docs/explanation/held-message.md.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from legacy_queue.domain.errors import QueueError
@@ -87,7 +87,14 @@ def task_resolved(task: Task, held: MessageLease | None = None) -> Outcome:
     return Outcome(task, message_effect=after, events=(task_event(f"task-{task.state}", task),))
 
 
-def message_held(task: Task, lease: MessageLease | None, now: datetime) -> Outcome:
+def message_held(
+    task: Task,
+    lease: MessageLease | None,
+    now: datetime,
+    events: tuple[Event, ...] = (),
+    *,
+    shows_events: bool = False,
+) -> Outcome:
     """The message for the next run is held until takenUntil.
 
     A message ends at the deadline, and Azure hides no message up to its end. If takenUntil is about as late,
@@ -98,6 +105,8 @@ def message_held(task: Task, lease: MessageLease | None, now: datetime) -> Outco
     rest = task.definition.deadline - now - _EXPIRY_MARGIN
     # rounded up, as Azure rounds the time for which it hides the message
     if timedelta(seconds=whole_seconds(until - now)) < rest:
-        return Outcome(task, hold=Hold(run.run_id + 1, until, lease))
+        hold = Hold(run.run_id + 1, until, lease)
+        return Outcome(task, hold, events=events, shows_events=shows_events)
     after = DeleteMessage(lease, task.work_queue) if lease else None
-    return Outcome(replace(task, held=None), message_effect=after)
+    task = task.with_runs(task.runs, None)
+    return Outcome(task, message_effect=after, events=events, shows_events=shows_events)

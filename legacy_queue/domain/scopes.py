@@ -86,6 +86,8 @@ def may_satisfy(scopes: Iterable[str], template: str) -> bool:
 def _holder(scopes: tuple[str, ...]) -> Callable[[str], bool]:
     """A function that says whether a scope is satisfied; its cost hardly depends on the number of scopes."""
     exact = frozenset(scopes)
+    if "*" in exact:  # as the issuer of every claim's credentials
+        return lambda _: True
     prefixes = tuple(scope[:-1] for scope in exact if scope.endswith("*"))
     # compare the prefix of a pattern: ``a**`` must not satisfy the wider ``a*``
     return lambda scope: scope in exact or scope.removesuffix("*").startswith(prefixes)
@@ -131,11 +133,12 @@ def _lack(holds: Callable[[str], bool], expression: Expression, params: Params) 
 def expanded(parts: Iterable[Expression], params: Params) -> Iterator[tuple[Expression, Params]]:
     """Each part with what fills it; ForEach is a part for each value."""
     for part in parts:
-        if isinstance(part, ForEach):
-            for value in params[part.in_]:
-                yield from expanded([part.each], {**params, part.variable: value})
-        else:
-            yield part, params
+        match part:
+            case ForEach(variable, in_, each):
+                for value in params[in_]:
+                    yield from expanded([each], {**params, variable: value})
+            case _:
+                yield part, params
 
 
 def _joined(word: str, lacks: Sequence[str]) -> str:

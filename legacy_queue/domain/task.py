@@ -46,6 +46,17 @@ class Run:
         """Whether it was created because the run before was resolved as exception."""
         return self.reason_created in ("retry", "task-retry")
 
+    def claimed(self, worker: Worker, taken_until: datetime, now: datetime) -> "Run":
+        """The pending run, once the worker has claimed it."""
+        return Run(
+            self.run_id, "running", self.reason_created, self.scheduled, None, worker, taken_until, now
+        )
+
+    def ended(self, state: str, reason: str, now: datetime) -> "Run":
+        """The run, once it is resolved."""
+        claim = self.worker, self.taken_until, self.started
+        return Run(self.run_id, state, self.reason_created, self.scheduled, reason, *claim, now)
+
     @property
     def summary(self) -> str:
         """``run 0 is exception (claim-expired)``, for a sentence."""
@@ -164,6 +175,20 @@ class Task:
         # a resolved run before a retry did not end the task
         return run_id == len(self.runs) - 1 or self.runs[run_id + 1].reason_created == "rerun"
 
+    def with_runs(self, runs: tuple[Run, ...], held: MessageLease | None) -> "Task":
+        """The task with other runs, and that held message."""
+        return Task(
+            self.task_id,
+            self.definition,
+            self.retries_left,
+            runs,
+            held,
+            self.waits_for,
+            self.newest_blob,
+            self.is_unpublished,
+            self.priority_changes,
+        )
+
     def with_priority(self, priority: str, now: datetime) -> Self:
         """The task with another priority from now on."""
         changes = (*self.priority_changes, PriorityChange(self.priority, priority, now))
@@ -233,8 +258,13 @@ class Task:
         if now >= self.definition.deadline:
             raise self.conflict(f"its deadline {format_time(self.definition.deadline)} has passed")
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> Mapping[str, Any]:
         """The task status structure of docs/explanation/http-contract.md#task-status."""
+        return self._status
+
+    @lazy
+    def _status(self) -> Mapping[str, Any]:
+        # made once: events and the answer have the same
         wire = self.definition.wire
         return {
             "taskId": self.task_id,

@@ -78,7 +78,6 @@ release claim, other worker | any                      | unchanged          | - 
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any
 
 from legacy_queue.domain.definition import TaskDefinition
 from legacy_queue.domain.errors import ServiceUnavailable
@@ -185,11 +184,9 @@ def claim(
     # the message of a retry was put at the claim before, so it shows nothing
     shows_events = not run.is_retry and _has_priority_since(task, run.scheduled)
     taken_until = now + claim_timeout
-    task = _with_last_run(
-        task, task.held, state="running", worker=worker, taken_until=taken_until, started=now
-    )
+    task = _with_last_run(task, task.held, task.runs[-1].claimed(worker, taken_until, now))
     events = (*retried, task_event("task-running", task))
-    return replace(message_held(task, proof, now), events=events, shows_events=shows_events)
+    return message_held(task, proof, now, events, shows_events=shows_events)
 
 
 def reclaim(task: Task, run_id: int, claim_timeout: timedelta, now: datetime) -> Outcome:
@@ -203,7 +200,9 @@ def reclaim(task: Task, run_id: int, claim_timeout: timedelta, now: datetime) ->
     extended = now + claim_timeout
     # a server with a slow clock must not shorten what another has promised
     taken_until = max(extended, run.taken_until or extended)
-    return message_held(_with_last_run(task, task.held, taken_until=taken_until), task.held, now)
+    return message_held(
+        _with_last_run(task, task.held, replace(run, taken_until=taken_until)), task.held, now
+    )
 
 
 def resolve(task: Task, run_id: int, state: str, reason: str, now: datetime) -> Outcome:
@@ -220,7 +219,10 @@ def resolve(task: Task, run_id: int, state: str, reason: str, now: datetime) -> 
     if run.state != "running":
         raise task.conflict(f"{run.summary}, only a running run can be reported {state}")
     shows_events = _has_priority_since(task, run.started or now)
-    return replace(_end(task, state, reason, now), shows_events=shows_events)
+    ended = _end(task, state, reason, now)
+    return Outcome(
+        ended.task, message_effect=ended.message_effect, events=ended.events, shows_events=shows_events
+    )
 
 
 def cancel(task: Task, now: datetime) -> Outcome:
@@ -260,7 +262,7 @@ def change_priority(task: Task, priority: str, now: datetime) -> Outcome:
     if task.state != "running":
         return replace(task_pending(changed), events=events)
     after = DeleteMessage(task.held, task.work_queue) if task.held else None
-    return replace(message_held(changed, None, now), message_effect=after, events=events)
+    return replace(message_held(changed, None, now, events), message_effect=after)
 
 
 def release_claim(task: Task, run_id: int, worker: Worker, taken_until: datetime) -> Outcome:
@@ -272,8 +274,8 @@ def release_claim(task: Task, run_id: int, worker: Worker, taken_until: datetime
     claim = run_id, "running", worker, taken_until
     if last is None or (last.run_id, last.state, last.worker, last.taken_until) != claim:
         return Outcome(task)
-    pending = _with_last_run(task, None, state="pending", worker=None, taken_until=None, started=None)
-    return task_pending(pending, task.held)
+    pending = Run(run_id, "pending", last.reason_created, last.scheduled)
+    return task_pending(_with_last_run(task, None, pending), task.held)
 
 
 def _end(task: Task, state: str, reason: str, now: datetime) -> Outcome:
@@ -301,16 +303,16 @@ def _check_expired(task: Task, run: Run, message_id: str | None, now: datetime) 
 
 def _resolve_last_run(task: Task, state: str, reason: str, now: datetime) -> Task:
     # the message of a resolved task is not held any more: the caller passes its lease to the outcome
-    task = _with_last_run(task, None, state=state, reason_resolved=reason, resolved=now)
+    task = _with_last_run(task, None, task.runs[-1].ended(state, reason, now))
     may_retry = task.retries_left > 0 and len(task.runs) < MAX_RUNS and now < task.definition.deadline
     if reason in RETRIED and may_retry:
         task = _with_new_run(replace(task, retries_left=task.retries_left - 1), RETRIED[reason], now)
     return task
 
 
-def _with_last_run(task: Task, held: MessageLease | None, **changes: Any) -> Task:
-    """The task with that held message, and these fields of its last run changed."""
-    return replace(task, runs=(*task.runs[:-1], replace(task.runs[-1], **changes)), held=held)
+def _with_last_run(task: Task, held: MessageLease | None, run: Run) -> Task:
+    """The task with that held message, and the run in place of its last run."""
+    return task.with_runs((*task.runs[:-1], run), held)
 
 
 def _with_new_run(task: Task, reason_created: str, now: datetime) -> Task:

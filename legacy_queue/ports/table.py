@@ -13,7 +13,8 @@ PARTITION = "PartitionKey"
 KEY = "RowKey"  # as names in conditions
 _MAX_VALUE = 64 * 1024
 _MAX_ROW = 1024 * 1024  # bytes, two for each character
-_VALID_KEY = re.compile(r"[^/\\#?\x00-\x1f\x7f-\x9f]{1,512}")
+_VALID_KEY = r"[^/\\#?\x00-\x1f\x7f-\x9f]{1,512}"
+_VALID_KEYS = re.compile(f"{_VALID_KEY}/{_VALID_KEY}")
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,7 @@ class Table(Protocol):
 
 def check_key(partition: str, key: str) -> None:
     """Raise ValueError for an invalid key: keys are parts of URLs."""
-    if not (_VALID_KEY.fullmatch(partition) and _VALID_KEY.fullmatch(key)):
+    if not _VALID_KEYS.fullmatch(f"{partition}/{key}"):
         raise ValueError(f"{partition!r} {key!r} is not a valid key")
 
 

@@ -157,7 +157,8 @@ class GroupStore(ExpiringRows):
             except Changed:
                 group = self.load(task_group_id)
             else:
-                self._cache.put(task_group_id, replace(group, is_only_active=False, etag=etag))
+                ended = Group(task_group_id, group.scheduler_id, group.expires, only=group.only, etag=etag)
+                self._cache.put(task_group_id, ended)
                 return False
         for activation in activations:
             self._table.delete(task_group_id, _active_key(task_id, activation))

@@ -60,10 +60,13 @@ def changing_values(task: Task) -> Mapping[str, Value]:
         "heldReceipt": task.held.receipt if task.held else "",
         "newestBlob": task.newest_blob,
         "isUnpublished": task.is_unpublished,
-        "priorityChanges": to_json(
-            [(change.old, change.new, format_time(change.changed)) for change in task.priority_changes]
-        ),
+        "priorityChanges": _written_changes(task) if task.priority_changes else b"[]",
     }
+
+
+def _written_changes(task: Task) -> bytes:
+    changes = task.priority_changes
+    return to_json([(change.old, change.new, format_time(change.changed)) for change in changes])
 
 
 def task_in(row: Row) -> Task:

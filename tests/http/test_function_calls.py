@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-CALLS = 3300  # docs/explanation/architecture.md#what-a-call-costs
+CALLS = 2900  # docs/explanation/architecture.md#what-a-call-costs
 
 
 @pytest.mark.processes

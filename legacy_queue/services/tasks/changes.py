@@ -120,29 +120,14 @@ class Changes:
         """As ``Ledger.wait_for_room``."""
         self._ledger.wait_for_room()
 
-    @contextmanager
     def writing(
         self, task_id: str, since: datetime, task_group_id: str = "", *, needs_name: bool = True
-    ) -> Iterator[Owed]:
-        """Begin a write, which is made within. The caller then calls ``finish``, ``publish_artifact``, or
-        closes what is owed.
-
-        An error below 500 says that nothing was written. After any other error, the write may have happened.
+    ) -> "_Writing":
+        """Begin a write, which is made within this context. The caller then calls ``finish``,
+        ``publish_artifact``, or closes what is owed.
         """
         owed = self._processes.begin(task_id, since, task_group_id, needs_name=needs_name)
-        try:
-            yield owed
-        except QueueError as error:
-            if error.status < 500:
-                self._ledger.close([owed])
-            else:
-                # Not at once: a write that timed out may still arrive. A look before that would find the task
-                # unchanged, and close what comes after it.
-                self._ledger.repeat_later([owed], UNKNOWN_WRITE)
-            raise
-        except Exception:
-            self._ledger.repeat_later([owed], UNKNOWN_WRITE)
-            raise
+        return _Writing(self._ledger, owed)
 
     @contextmanager
     def owing(
@@ -327,7 +312,7 @@ class Changes:
     def _hold(self, outcome: Outcome) -> Task:
         if outcome.hold is None:
             return outcome.task
-        return replace(outcome.task, held=self._messages.hold(outcome.task, outcome.hold))
+        return outcome.task.with_runs(outcome.task.runs, self._messages.hold(outcome.task, outcome.hold))
 
     def _delete_refused(self, task: Task, message: MessageLease | None, refusal: QueueError) -> None:
         if message and isinstance(refusal, RequestConflict):
@@ -383,6 +368,27 @@ class Changes:
     def _delete_unless_held(self, task: Task, lease: MessageLease, queue: WorkQueue) -> None:
         if task.held is None or task.held.message_id != lease.message_id:
             self._messages.apply_effect(task, DeleteMessage(lease, queue))
+
+
+class _Writing:
+    """The context of a write. An error below 500 says that nothing was written; after any other, the write
+    may have happened.
+    """
+
+    def __init__(self, ledger: Ledger, owed: Owed) -> None:
+        self._ledger = ledger
+        self._owed = owed
+
+    def __enter__(self) -> Owed:
+        return self._owed
+
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
+        if isinstance(error, QueueError) and error.status < 500:
+            self._ledger.close([self._owed])
+        elif isinstance(error, Exception):
+            # Not at once: a write that timed out may still arrive. A look before that would find the task
+            # unchanged, and close what comes after it.
+            self._ledger.repeat_later([self._owed], UNKNOWN_WRITE)
 
 
 def _was_written(run: Run, task: Task) -> bool:
