@@ -14,7 +14,7 @@ from flask import Response
 from legacy_queue.domain.authentication import Identity
 from legacy_queue.domain.errors import AuthenticationFailed, InsufficientScopes
 from legacy_queue.domain.generations import SINCE_2018, TODAY, reshaped
-from legacy_queue.domain.scopes import AllOf, Expression, missing, templates
+from legacy_queue.domain.scopes import Expression, missing, templates
 from legacy_queue.domain.task import Task, Worker
 from legacy_queue.http.request_log import Environ, record_of
 from legacy_queue.http.site import Site
@@ -107,6 +107,8 @@ class Call:
             if lacking is not None and self._site.anonymous:
                 lacking = missing((*self.scopes, *self._site.anonymous), wanted, filled)
                 record_of(self.environ).is_allowed_to_all = lacking is None
+            if self.identity is None and not self.endpoint.scopes_named:
+                lacking = "valid credentials"  # any suffice for AllOf(())
             if lacking is not None:
                 raise self.failure or self.endpoint.refusal(self.identity, lacking)
         if self.failure:
@@ -182,7 +184,6 @@ class Endpoint:
     def refusal(self, identity: Identity | None, lacking: str) -> InsufficientScopes:
         """The error for a caller that lacks these scopes."""
         caller = identity.log_name if identity else "a request without credentials"
-        lacking = "valid credentials" if self.scopes == AllOf(()) else lacking
         return InsufficientScopes(f"{caller} may not call {self.name}: it lacks {lacking}")
 
 

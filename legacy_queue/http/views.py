@@ -164,12 +164,8 @@ def _refuse(why: str, **_segments: str) -> Response:
 
 
 def _may_be_open(endpoint: Endpoint, site: Site) -> bool:
-    """Whether the scopes of every caller may suffice, so that the body has to be parsed to know it.
-
-    Any valid credentials suffice for AllOf(()), but none do not.
-    """
-    templates = endpoint.scopes_named
-    return bool(templates) and all(may_satisfy(site.anonymous, template) for template in templates)
+    """Whether the scopes of every caller may suffice, so that the body has to be parsed to know it."""
+    return all(may_satisfy(site.anonymous, template) for template in endpoint.scopes_named)
 
 
 def _check_escapes(target: str) -> None:

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from legacy_queue.domain.authentication import Client
-from tests.http.calls import Credentials, Queue, succeeded, temporary
+from tests.http.calls import Credentials, Queue, refused, succeeded, temporary
 
 WORKER = Credentials("a/worker", "the-access-token-of-the-worker")
 ROLES = {"worker-type:p/*": ("queue:claim-work:p/w", "assume:everybody"), "everybody": ("public:read",)}
@@ -32,6 +32,12 @@ def test_scopes_are_expanded_by_the_roles_of_the_server(queue: Queue, method: st
     body = json.dumps({"scopes": ["assume:worker-type:p/w"]}).encode()
     answer = succeeded(queue.send(method, f"{prefix}/scopes/expand", body, credentials=WORKER))
     assert sorted(answer.get_json()["scopes"]) == sorted(EXPANDED)
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_scopes_are_expanded_only_for_valid_credentials(queue: Queue, method: str) -> None:
+    answer = queue.send(method, "/v1/scopes/expand", b'{"scopes": []}', credentials=None)
+    refused(answer, 403, "InsufficientScopes", "lacks valid credentials")
 
 
 @pytest.mark.parametrize("prefix", ["/v1", "/api/auth/v1"])

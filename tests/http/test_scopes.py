@@ -197,6 +197,11 @@ def test_an_endpoint_without_scopes_answers_any_caller_and_by_default_an_open_re
     assert (line["client_id"], line["reason"]) == ("nobody", "no such client")
 
 
+def test_the_body_of_a_stranger_is_parsed_only_if_the_anonymous_role_may_allow_the_call(queue: Queue) -> None:
+    refused(queue.call("createTask", "no object", None, taskId=TASK_ID), 403, "InsufficientScopes")
+    refused(queue.call("statuses", "no object", None), 400, "InputValidationError")
+
+
 def test_a_caller_has_its_own_scopes_and_those_of_the_anonymous_role() -> None:
     counts = [f"queue:{what}-count:{POOL}" for what in ("pending", "claimed")]
     queue = holding(counts[0], anonymous_scopes=(counts[1],))
