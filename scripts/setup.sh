@@ -95,10 +95,11 @@ fail_install() {
 }
 
 # uv_install VENV NAME UV-ARGUMENTS...: what uv says goes to a log. It takes a tenth of pip's time.
+# It compiles, as pip does: where a shell forbids Python to write bytecode, each start would compile what it imports.
 uv_install() {
     local own="$1" name="$2"
     shift 2
-    (cd "$root" && "$venv/bin/uv" pip install --quiet --python "$own" --build-constraints requirements/run.txt "$@" >"$own/install.log" 2>&1) ||
+    (cd "$root" && "$venv/bin/uv" pip install --quiet --compile-bytecode --python "$own" --build-constraints requirements/run.txt "$@" >"$own/install.log" 2>&1) ||
         fail_install uv "$name" "$own/install.log"
 }
 
