@@ -67,6 +67,11 @@ class Call:
     def run_id(self) -> int:
         return int(self.params["runId"])
 
+    @property
+    def pool(self) -> tuple[str, str]:
+        """The provisionerId and the workerType."""
+        return self.params["provisionerId"], self.params["workerType"]
+
     def shaped(self, answer: Any) -> Any:
         """The answer, or a page with one item of it, in the shape of the call's generation."""
         differences = TODAY if self.is_todays else SINCE_2018

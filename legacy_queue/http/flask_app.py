@@ -20,14 +20,7 @@ _compiled: dict[tuple[Any, ...], Map] = {}  # by the content of the rules; a pro
 _lock = Lock()
 
 
-class Raw(BaseConverter):
-    """A segment as it was sent: the parameters are unescaped and checked later."""
-
-    def to_python(self, value: str) -> str:
-        return value
-
-
-class Rest(Raw):
+class Rest(BaseConverter):
     """The rest of a path, slashes included."""
 
     regex = ".*"
@@ -37,7 +30,7 @@ class Rest(Raw):
 class UrlMap(Map):
     """The routes of one application. They are compiled for its first request; none is added after that."""
 
-    default_converters = ImmutableDict({**Map.default_converters, "raw": Raw, "rest": Rest})
+    default_converters = ImmutableDict({**Map.default_converters, "rest": Rest})
 
     @cached_property
     def _routes(self) -> list[Rule]:

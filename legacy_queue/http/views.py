@@ -36,8 +36,7 @@ from legacy_queue.http.site import Site
 
 _PATTERNS = {name: re.compile(pattern) for name, pattern in PARAMETERS.items()}
 _PREFIX_2018 = "/v1"
-_SEGMENT = re.compile(r"<(\w+)>")
-_REST = re.compile("<raw:(name|objectName)>")  # they may have slashes
+_REST = re.compile("<(name|objectName)>")  # they may have slashes
 _DEFAULT_PORTS = {"http": "80", "https": "443"}
 
 
@@ -71,7 +70,7 @@ class EndpointViews:
                 routed.add(key)
                 for prefix in (_PREFIX_2018, f"/api/{endpoint.service}/v1") if endpoint.has_prefix else ("",):
                     app.add_url_rule(
-                        prefix + _REST.sub(r"<rest:\1>", _SEGMENT.sub(r"<raw:\1>", route)),
+                        prefix + _REST.sub(r"<rest:\1>", route),
                         name,
                         view,
                         methods=[endpoint.method],

@@ -99,8 +99,7 @@ def put_message(call: Call) -> Reply:
     ``lowest`` by default.
     """
     messages = _control(call).messages
-    pool = call.params["provisionerId"], call.params["workerType"]
-    queue = WorkQueue(*pool, call.body.get("priority", PRIORITIES[-1]))
+    queue = WorkQueue(*call.pool, call.body.get("priority", PRIORITIES[-1]))
     return {"messageId": messages.put(call.body["kind"], queue, call.body.get("taskId"))}
 
 

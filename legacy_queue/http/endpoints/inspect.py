@@ -81,10 +81,13 @@ def inspect_messages(call: Call) -> Reply:
     Embedded storage shows all messages, Azurite and Azure the first 32 visible ones of each priority.
     ``hidden`` is the number of messages that are not shown.
     """
-    pool = call.params["provisionerId"], call.params["workerType"]
     services = call.authorize().services
     now = format_time(services.clock.now())
-    return {"taskQueueId": "/".join(pool), "now": now, **_messages(services.peeking.messages(*pool))}
+    return {
+        "taskQueueId": "/".join(call.pool),
+        "now": now,
+        **_messages(services.peeking.messages(*call.pool)),
+    }
 
 
 def explained(site: Site, task_id: str) -> Mapping[str, Any]:

@@ -45,7 +45,7 @@ _resolving = partial(endpoint, scopes=_on_run("resolve-task", "resolve-task"), o
 )
 def poll_task_urls(call: Call) -> Reply:
     """Signed URLs to poll the Azure queues of a pool, and to delete from them. Poll in this order."""
-    return call.authorize().services.polling.poll_urls(*_pool(call), call.client_id, call.url_life)
+    return call.authorize().services.polling.poll_urls(*call.pool, call.client_id, call.url_life)
 
 
 @endpoint(
@@ -70,7 +70,7 @@ def claim_work(call: Call) -> Reply:
     names_task_queue = "taskQueueId" in call.params
     is_disconnected = disconnected(call.environ)
     answer = site.services.claim_work.claim(
-        *_pool(call), worker, count, is_disconnected, names_task_queue, _preferred_wait(call)
+        *call.pool, worker, count, is_disconnected, names_task_queue, _preferred_wait(call)
     )
     record_of(call.environ).is_disconnected = is_disconnected()
     return answer
@@ -136,10 +136,6 @@ def report_exception(call: Call) -> Reply:
 def _preferred_wait(call: Call) -> timedelta | None:
     seconds = parse_dict_header(call.environ.get("HTTP_PREFER", "")).get("wait") or ""
     return timedelta(seconds=int(seconds)) if re.fullmatch("[0-9]{1,5}", seconds) else None
-
-
-def _pool(call: Call) -> tuple[str, str]:
-    return call.params["provisionerId"], call.params["workerType"]
 
 
 def _worker(call: Call) -> Worker:

@@ -39,7 +39,7 @@ def pending_tasks(call: Call) -> Reply:
         raise InvalidRequestArguments(
             f"taskQueueId is {task_queue_id!r}: it must match {TODAYS_TASK_QUEUE_ID}, as in today's queue"
         )
-    wire = _counts(call, [f"{call.params['provisionerId']}/{call.params['workerType']}"])[0]
+    wire = _counts(call, ["/".join(call.pool)])[0]
     del wire["claimedTasks"]
     return wire
 
@@ -114,8 +114,7 @@ def list_task_queues(call: Call) -> Reply:
 )
 def get_task_queue(call: Call) -> Reply:
     """The record of a pool, as in getWorkerType, without its actions."""
-    pool = PoolPath(call.params["provisionerId"], call.params["workerType"])
-    return _described(call.authorize().services.workers.load(pool))
+    return _described(call.authorize().services.workers.load(PoolPath(*call.pool)))
 
 
 def _described(record: WorkerRecord) -> dict[str, str]:
