@@ -64,6 +64,11 @@ def _read_error(answer: requests.Response) -> tuple[str, str]:
         return code, "" if code else _NOT_A_QUEUE
 
 
+def is_temporary(failed: Exception) -> bool:
+    """Whether the same request may succeed later: there was no answer, or a 5xx."""
+    return not isinstance(failed, RequestFailed) or failed.status >= 500
+
+
 class QueueClient:
     """Calls the queue at ``base_url``, the URL with the ``/v1``.
 
@@ -109,8 +114,7 @@ class QueueClient:
                 answer = self.send(method, self.root_url + path, credentials or self.credentials, **content)
                 break
             except (RequestFailed, requests.RequestException) as failed:
-                is_refused = isinstance(failed, RequestFailed) and failed.status < 500
-                if is_refused or monotonic() > retry_until:
+                if monotonic() > retry_until or not is_temporary(failed):
                     raise
             sleep(_RETRY_INTERVAL)
         with suppress(ValueError):
@@ -129,9 +133,8 @@ class QueueClient:
         options = {"timeout": _TIMEOUTS, "allow_redirects": False, **content}
         with requests.Session() as session:
             session.trust_env = self._verify is None
-            session.verify = True if self._verify is None else self._verify
             try:
-                answer = session.request(method, url, auth=credentials.sign, **options)
+                answer = session.request(method, url, auth=credentials.sign, verify=self._verify, **options)
             except requests.RequestException as error:
                 self._check()
                 raise _unanswered(error, method, url) from None  # the original has the URL with its signature
@@ -141,13 +144,13 @@ class QueueClient:
 
     def journal(self, after: int = 0, **query: Any) -> tuple[list[Mapping[str, Any]], str]:
         """The requests in the journal after this number, the oldest first, and the queue's time."""
-        requests: list[Mapping[str, Any]] = []
+        entries: list[Mapping[str, Any]] = []
         while True:
-            query |= {"limit": _PAGE, "after": requests[-1]["sequence"] if requests else after}
-            answer = self.call("GET", "/control/v1/requests", expected="requests", **query)
-            requests += answer["requests"]
-            if len(answer["requests"]) < _PAGE:
-                return requests, answer["now"]
+            query |= {"limit": _PAGE, "after": entries[-1]["sequence"] if entries else after}
+            page = self.call("GET", "/control/v1/requests", expected="requests", **query)
+            entries += page["requests"]
+            if len(page["requests"]) < _PAGE:
+                return entries, page["now"]
 
     def download(self, path: str) -> Iterator[bytes]:
         """The content as it arrives, after redirects. Raises as ``send``, also if the answer breaks off."""

@@ -11,7 +11,7 @@ import requests
 
 from legacy_queue.cli.queue_options import anonymous_queue_options
 from legacy_queue.domain.times import format_time
-from legacy_queue.queue_client import EVENTS_LOST, QueueClient, RequestFailed
+from legacy_queue.queue_client import EVENTS_LOST, QueueClient, RequestFailed, is_temporary
 from legacy_queue.testing.summary import state_words
 
 
@@ -70,7 +70,6 @@ def _follow(queue: QueueClient, query: Mapping[str, Any]) -> Iterator[str]:
                         yield event["data"]
             click.echo(f"The queue at {queue.root_url} went away: waiting for it.", err=True)
         except (RequestFailed, requests.RequestException) as failed:
-            is_refused = isinstance(failed, RequestFailed) and failed.status < 500
-            if is_refused or said != "is back":
+            if said != "is back" or not is_temporary(failed):
                 raise
         time.sleep(retry)

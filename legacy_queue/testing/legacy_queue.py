@@ -133,9 +133,7 @@ class LegacyQueue:
         Required fields have defaults. A time may be a datetime, or a timedelta from the queue's time on.
         ``body``, a definition as createTask takes it, replaces the defaults.
         """
-        task_id = task_id or slugid()
-        self._http.call("PUT", f"/v1/task/{task_id}", self._definition(body, fields))
-        return task_id
+        return self._create("PUT", "", task_id, body, fields)
 
     def define_task(
         self,
@@ -145,9 +143,7 @@ class LegacyQueue:
         **fields: Unpack[TaskFields],
     ) -> str:
         """As ``create_task``, and the task waits for ``schedule``."""
-        task_id = task_id or slugid()
-        self._http.call("POST", f"/v1/task/{task_id}/define", self._definition(body, fields))
-        return task_id
+        return self._create("POST", "/define", task_id, body, fields)
 
     def schedule(self, task_id: str) -> Status:
         """Call scheduleTask; the task's status."""
@@ -418,10 +414,14 @@ class LegacyQueue:
         self._pools.clear()
         self._claimed.clear()
 
-    def _definition(self, body: Mapping[str, Any] | None, fields: TaskFields) -> dict[str, Any]:
+    def _create(
+        self, method: str, call: str, task_id: str | None, body: Mapping[str, Any] | None, fields: TaskFields
+    ) -> str:
+        task_id = task_id or slugid()
         sent = definition(self.now(), fields, body)
-        self._pools.add(pool_name(sent.get("workerType"), sent.get("provisionerId"), sent.get("taskQueueId")))
-        return sent
+        self._pool(sent.get("workerType"), sent.get("provisionerId"), sent.get("taskQueueId"))
+        self._http.call(method, f"/v1/task/{task_id}{call}", sent)
+        return task_id
 
     def _change(self, task_id: str, change: str) -> Status:
         status: Status = self._http.call("POST", f"/v1/task/{task_id}/{change}")["status"]
