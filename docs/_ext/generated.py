@@ -24,8 +24,8 @@ from legacy_queue.conform.rules import RULES
 from legacy_queue.conform.situations import SITUATIONS
 from legacy_queue.domain import errors as domain_errors
 from legacy_queue.domain.errors import InjectedError, QueueError
-from legacy_queue.domain.events import PROJECT
 from legacy_queue.domain.scopes import AllOf, Expression, ForEach
+from legacy_queue.domain.topics import PROJECT
 from legacy_queue.http.declared import served_by
 from legacy_queue.http.endpoint import Endpoint
 from legacy_queue.http.parameters import PARAMETERS

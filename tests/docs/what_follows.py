@@ -11,8 +11,9 @@ from click.testing import CliRunner
 import legacy_queue
 from legacy_queue.cli.commands import commands
 from legacy_queue.http.declared import FAULT_TARGETS, NOT_IN_JOURNAL
-from tests.cli.asking import printed, served
-from tests.http.calls import TASK_ID, TESTED, TODAY, Queue, holding, reference, refused, succeeded
+from tests.cli.asking import printed, refused, served
+from tests.http import calls
+from tests.http.calls import TASK_ID, TESTED, TODAY, Queue, holding, reference, succeeded
 from tests.http.test_ui import shown, tree_of
 
 ROOT = Path(__file__).parents[2]
@@ -26,11 +27,18 @@ def reference_pages() -> Any:
     return importlib.import_module("generated")
 
 
+def completed(words: str) -> str:
+    """What the shell offers for the last of the words."""
+    env = {"COMP_WORDS": f"legacy-queue {words}", "COMP_CWORD": str(len(words.split()))}
+    env["_LEGACY_QUEUE_COMPLETE"] = "bash_complete"
+    return printed(CliRunner().invoke(commands, env=env, prog_name="legacy-queue"))
+
+
 def test_what_is_declared_is_an_endpoint(reference_pages: Any) -> None:
     queue = holding("queue:abandon-task:" + TASK_ID)
     other = queue.create()
     queue.create(TASK_ID)
-    refused(queue.call("abandonTask", None, TESTED, taskId=other), 403, "InsufficientScopes")
+    calls.refused(queue.call("abandonTask", None, TESTED, taskId=other), 403, "InsufficientScopes")
     answer = succeeded(queue.call("abandonTask", None, TESTED, TODAY, taskId=TASK_ID))
     assert answer.get_json()["status"]["runs"][0]["reasonResolved"] == "canceled"
     assert "abandonTask" in [entry["name"] for entry in reference()["entries"]]
@@ -38,10 +46,24 @@ def test_what_is_declared_is_an_endpoint(reference_pages: Any) -> None:
     assert "/task/<taskId>/abandon" in reference_pages.endpoints()
 
 
+def test_what_is_declared_is_a_setting(reference_pages: Any, tmp_path: Path) -> None:
+    file = tmp_path / "queue.toml"
+    file.write_text('contact = "me"')
+    for words, env in (
+        (["--contact", "me"], {}),
+        ([], {"LEGACY_QUEUE_CONTACT": "me"}),
+        (["--config", str(file)], {}),
+    ):
+        assert 'contact = "me"' in printed(CliRunner().invoke(commands, ["config", *words], env=env))
+    assert "--contact" in refused(CliRunner().invoke(commands, ["config", "--contcat", "me"]), 2)
+    assert "--contact" in printed(CliRunner().invoke(commands, ["serve", "--help-all"]))
+    assert "plain,--contact" in completed("serve --cont")
+    assert "`contact`" in reference_pages.settings()
+
+
 def test_what_is_declared_is_a_command(reference_pages: Any) -> None:
     assert "\n  uptime " in printed(CliRunner().invoke(commands, ["--help"]))
-    complete = {"_LEGACY_QUEUE_COMPLETE": "bash_complete", "COMP_WORDS": "legacy-queue up", "COMP_CWORD": "1"}
-    assert "plain,uptime" in printed(CliRunner().invoke(commands, env=complete, prog_name="legacy-queue"))
+    assert "plain,uptime" in completed("up")
     with served() as queue:
         assert printed(queue.command("uptime")).endswith(" seconds\n")
     assert "## legacy-queue uptime" in reference_pages.command_line()
