@@ -14,10 +14,10 @@ from legacy_queue.cli.queue_options import (
     called_queue,
     failing_with_a_sentence,
     json_option,
-    parsed,
     pool_option,
     root_url_option,
 )
+from legacy_queue.config.values import Value
 from legacy_queue.domain.times import parse_duration
 
 _SUFFIXES = (".html", ".json", ".xml")
@@ -94,7 +94,7 @@ class _NotJudged(click.ClickException):
 @click.option("--torture", "--steps", expose_value=False, hidden=True, callback=_refuse_torture)
 @click.option(
     "--claim",
-    callback=parsed(parse_duration),
+    type=Value(parse_duration),
     metavar="DURATION",
     show_default="12s, or 3m40s for --payload generic-worker",
     help="How long a claim lasts. All takes twice as long, and half a minute.",

@@ -9,7 +9,6 @@ from typing import Any
 import click
 
 from legacy_queue.cli.queue_options import (
-    matching,
     pool_argument,
     queue_options,
 )
@@ -25,15 +24,15 @@ _POLL_INTERVAL = 0.5  # seconds
 _UNAVAILABLE_TIMEOUT = 60  # seconds
 
 
-def _pairs(accepted: str) -> Callable[..., dict[str, str]]:
+def _pairs(expected: str) -> Callable[..., dict[str, str]]:
     def parse(_ctx: click.Context, _param: click.Parameter, texts: tuple[str, ...]) -> dict[str, str]:
         pairs = {}
         for pair in texts:
             name, equals, value = pair.partition("=")
             if not name or not equals:
-                raise click.BadParameter(f"{pair!r} is not {accepted}")
+                raise click.BadParameter(f"{pair!r}: expected {expected}")
             if name in pairs:
-                raise click.BadParameter(f"{name!r} is given twice: once is accepted")
+                raise click.BadParameter(f"{name!r} is given twice: expected once")
             pairs[name] = value
         return pairs
 
@@ -85,7 +84,7 @@ def _completing(ctx: click.Context, param: click.Parameter, value: str | None) -
     "--depends-on",
     multiple=True,
     metavar="TASK_ID",
-    callback=matching(TASK_ID, "a taskId: 22 characters as create-task prints them"),
+    type=values.matching(TASK_ID, "a taskId: 22 characters as create-task prints them"),
     help="A task that must be completed before the new task is pending; may be repeated.",
 )
 @click.option("--wait", is_flag=True, help="Print each state of the task until it is resolved.")

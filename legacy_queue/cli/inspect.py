@@ -14,13 +14,13 @@ import click
 
 from legacy_queue.cli.queue_options import (
     AnswerAndText,
-    matching,
     pool_argument,
     pool_option,
     queue_options,
     reporting,
 )
 from legacy_queue.cli.tables import table
+from legacy_queue.config.values import matching
 from legacy_queue.domain.ids import TASK_ID
 from legacy_queue.domain.states import RESOLVED, UNRESOLVED
 from legacy_queue.domain.times import duration_words, parse_time
@@ -32,7 +32,7 @@ _MAX_ITEMS = 1000
 _WATCH_INTERVAL = 1  # seconds
 _LOGS = "public/logs/"
 
-task_argument = click.argument("task_id", metavar="TASK", callback=matching(TASK_ID, "a taskId"))
+task_argument = click.argument("task_id", metavar="TASK", type=matching(TASK_ID, "a taskId"))
 
 
 class _WithId(click.Command):
@@ -130,7 +130,7 @@ def peek(queue: QueueClient, pool: str) -> AnswerAndText:
 
 
 @click.command(cls=_WithId)
-@click.argument("task_group_id", metavar="GROUP", callback=matching(TASK_ID, "a taskGroupId"))
+@click.argument("task_group_id", metavar="GROUP", type=matching(TASK_ID, "a taskGroupId"))
 @click.option("--limit", type=click.IntRange(0), default=1000, help="No more tasks; 0 for all.")
 @reporting
 def group(queue: QueueClient, task_group_id: str, limit: int) -> AnswerAndText:

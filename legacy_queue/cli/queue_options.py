@@ -16,7 +16,7 @@ import requests
 from click.core import ParameterSource
 
 from legacy_queue.config import SERVER_FILE, load
-from legacy_queue.config.values import without_secrets
+from legacy_queue.config.values import matching, without_secrets
 from legacy_queue.credentials import ANONYMOUS, Credentials
 from legacy_queue.domain.hosts import is_loopback
 from legacy_queue.domain.ids import IDENTIFIER, TASK_QUEUE_ID
@@ -39,35 +39,6 @@ def failing_with_a_sentence() -> Iterator[None]:
     except requests.RequestException as error:
         hint = ": see legacy-queue ca" if isinstance(error, requests.exceptions.SSLError) else ""
         raise click.ClickException(f"{error}{hint}") from None
-
-
-def parsed(parse: Callable[[str], Any]) -> Callable[..., Any]:
-    """A callback of an option or argument: its parsed value, or those of a repeated option.
-
-    The parser raises ValueError with what it expects.
-    """
-
-    def callback(_ctx: click.Context, _param: click.Parameter, value: Any) -> Any:
-        if value is None or isinstance(value, tuple):
-            return value and tuple(callback(_ctx, _param, text) for text in value)
-        try:
-            return parse(value)
-        except ValueError as error:
-            said = str(error)
-            raise click.BadParameter(said if repr(value) in said else f"{value!r}: {said}") from None
-
-    return callback
-
-
-def matching(pattern: str, accepted: str) -> Callable[..., Any]:
-    """A callback that refuses a value that the pattern does not match."""
-
-    def parse(text: str) -> str:
-        if not re.fullmatch(pattern, text):
-            raise ValueError(f"{text!r} is not {accepted}")
-        return text
-
-    return parsed(parse)
 
 
 def _certificate(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
@@ -103,8 +74,8 @@ _CLIENT_OPTIONS = (
 identifier = matching(IDENTIFIER, "1 to 38 of a-z, A-Z, 0-9, - and _")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 _pool = matching(TASK_QUEUE_ID, "a pool: provisionerId/workerType")
-pool_argument = click.argument("pool", callback=_pool)
-pool_option = click.option("--pool", callback=_pool, help="Only this pool.")
+pool_argument = click.argument("pool", type=_pool)
+pool_option = click.option("--pool", type=_pool, help="Only this pool.")
 
 
 def _is_ours(pid: Any) -> bool:

@@ -30,8 +30,8 @@ def _default_worker_id() -> str:
 @click.command()
 @queue_options
 @pool_argument
-@click.option("--worker-group", callback=identifier, default="sample")
-@click.option("--worker-id", callback=identifier, show_default="the host's name and the process id")
+@click.option("--worker-group", type=identifier, default="sample")
+@click.option("--worker-id", type=identifier, show_default="the host's name and the process id")
 @click.option(
     "--protocol",
     type=click.Choice(get_args(Protocol)),

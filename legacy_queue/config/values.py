@@ -43,7 +43,8 @@ class Value(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no argu
         try:
             return self.parse(value)
         except ValueError as error:
-            self.fail(f"{value!r}: {error}", param, ctx)
+            said = str(error)
+            self.fail(said if repr(value) in said else f"{value!r}: {said}", param, ctx)
 
 
 def without_secrets(text: str) -> str:
@@ -54,19 +55,19 @@ def without_secrets(text: str) -> str:
     )
 
 
-def _matching(pattern: str, expected: str, read: Callable[[str], Any] = str) -> Parse:
-    """A parser of text that the whole pattern matches; if ``read`` is int, also of an int of TOML."""
+def matching(pattern: str, expected: str, read: Callable[[str], Any] = str) -> Value:
+    """The type of text that the whole pattern matches; if ``read`` is int, also of an int of TOML."""
 
     def parse(value: Any) -> Any:
         if type(value) not in (str, read) or not re.fullmatch(pattern, str(value), re.DOTALL):
             raise ValueError(f"expected {expected}")
         return read(value)
 
-    return parse
+    return Value(parse)
 
 
 def one_of(*words: str) -> Value:
-    return Value(_matching("|".join(words), f"{', '.join(words[:-1])} or {words[-1]}"), words)
+    return Value(matching("|".join(words), f"{', '.join(words[:-1])} or {words[-1]}").parse, words)
 
 
 def _duration(
@@ -88,31 +89,29 @@ def _duration(
 
 def _url(scheme: str, expected: str) -> Value:
     pattern = rf"{scheme}://[^\s/?#{{}}@]+[^\s?#{{}}@]*"
-    return Value(_matching(pattern, f"a URL {expected}", lambda text: text.rstrip("/")))
+    return matching(pattern, f"a URL {expected}", lambda text: text.rstrip("/"))
 
 
-text = Value(_matching(".+", "text"))
-count = Value(_matching(r"[1-9]\d{0,2}", "a number from 1 to 999", int))
+text = matching(".+", "text")
+count = matching(r"[1-9]\d{0,2}", "a number from 1 to 999", int)
 duration = _duration("at most 5d: no deadline is later")
 sas_life = _duration("6m to 5d: workers fetch new URLs 310 s before the end", timedelta(minutes=6))
 claim_work_wait = _duration("0s to 20s: clients give up after 30 s", timedelta(0), timedelta(seconds=20))
-prefix = Value(_matching("[a-z][a-z0-9]{0,10}", "1 to 11 of a-z and 0-9, a letter first"))
-project = Value(_matching("[a-zA-Z0-9_-]{1,64}", "1 to 64 of a-z, A-Z, 0-9, - and _"))
+prefix = matching("[a-z][a-z0-9]{0,10}", "1 to 11 of a-z and 0-9, a letter first")
+project = matching("[a-zA-Z0-9_-]{1,64}", "1 to 64 of a-z, A-Z, 0-9, - and _")
 url = _url("https?", "that starts with http:// or https:// and has no user, password or query")
 azure_url = _url("https", "that starts with https:// and has no query: tokens are not sent over plain HTTP")
-account = Value(_matching("[a-z0-9]{3,24}", "3 to 24 of a-z and 0-9"))
-proxy = Value(
-    _matching(
-        r"http://[^\s/?#{}@]+/?",
-        "the URL of an HTTP proxy, like http://proxy.example.com:3128, without user and password",
-    )
+account = matching("[a-z0-9]{3,24}", "3 to 24 of a-z and 0-9")
+proxy = matching(
+    r"http://[^\s/?#{}@]+/?",
+    "the URL of an HTTP proxy, like http://proxy.example.com:3128, without user and password",
 )
 
 
 @Value
 def port(value: Any) -> int:
     expected = "a port, 0 to 65535; 0 lets the system choose"
-    number: int = _matching(r"\d{1,5}", expected, int)(value)
+    number: int = matching(r"\d{1,5}", expected, int).parse(value)
     if number > 65535:
         raise ValueError(f"expected {expected}")
     return number
@@ -131,7 +130,7 @@ flag = Value(_flag, ("true", "false"))
 @Value
 def amqp_url(value: Any) -> str:
     with suppress(ValueError):  # its message may hold a part of the password
-        url = urlsplit(_matching("[!-~]+", "printable ASCII characters, and no space")(value))
+        url = urlsplit(matching("[!-~]+", "").parse(value))
         is_broker = url.scheme in ("amqp", "amqps") and url.hostname and url.port != 0
         if is_broker and not url.query and not url.fragment:
             return str(value)

@@ -313,7 +313,7 @@ def created_again(existing: Artifact, given: Artifact, now: datetime) -> Artifac
     details = {"existing": _visible(existing), "given": _visible(given)}
     if _visible(wanted) != details["given"] or given.expires < existing.expires:
         raise RequestConflict(
-            f"Artifact already exists, and {existing.name!r} is different: only a later expires is accepted, "
+            f"Artifact already exists, and {existing.name!r} is different: expected only a later expires, "
             "and another url, or a link, in place of a reference",
             details,
         )
@@ -395,7 +395,7 @@ def _check_parts(sizes: Sequence[int], length: int) -> None:
         _check_size(f"the size of part {number}", size, MAX_UPLOAD_SIZE, "for a part")
         if size < (MIN_PART_SIZE if number < len(sizes) else 1):
             raise InputError(
-                f"the size of part {number} is {size}: at least {MIN_PART_SIZE} bytes are accepted, "
+                f"the size of part {number} is {size}: expected at least {MIN_PART_SIZE} bytes, "
                 "1 for the last part"
             )
     if sum(sizes) != length:
@@ -404,4 +404,4 @@ def _check_parts(sizes: Sequence[int], length: int) -> None:
 
 def _check_size(what: str, size: int, max_size: int, where: str) -> None:
     if size > max_size:
-        raise InputTooLarge(f"{what} is {size}: at most {max_size} bytes are accepted {where}")
+        raise InputTooLarge(f"{what} is {size}: expected at most {max_size} bytes {where}")

@@ -165,4 +165,4 @@ def _check_times(created: datetime, deadline: datetime, expires: datetime, now: 
 def _check_size(what: str, value: Any, max_size: int) -> None:
     size = len(to_json(value))
     if size > max_size:
-        raise InputTooLarge(f"{what} {size} bytes as JSON; at most {max_size} are accepted")
+        raise InputTooLarge(f"{what} {size} bytes as JSON: expected at most {max_size}")

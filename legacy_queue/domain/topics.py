@@ -15,7 +15,7 @@ def topic_regex(pattern: str) -> re.Pattern[str]:
     """
     words = pattern.split(".")
     if words.count("#") > 1:
-        raise ValueError(f"the pattern {pattern[:255]!r} has more than one #: at most one is accepted")
+        raise ValueError(f"the pattern {pattern[:255]!r} has more than one #: expected at most one")
     # an escaped word has no bare "#"
     text = r"\.".join("[^.]*" if word == "*" else word if word == "#" else re.escape(word) for word in words)
     if text == "#":

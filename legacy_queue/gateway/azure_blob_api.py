@@ -327,7 +327,7 @@ class _Body:
         if length is None:
             raise AzureError("MissingContentLengthHeader")
         if length > max_length:
-            raise AzureError("RequestBodyTooLarge", f"At most {max_length} bytes are accepted.")
+            raise AzureError("RequestBodyTooLarge", f"Expected at most {max_length} bytes.")
         self._waiter = waiter
         self._length = length
         self._md5s = [_declared_md5(header) for header in ("content-md5", *md5_headers)]

@@ -113,10 +113,10 @@ def validate(body: Any, schema: str, size: int) -> None:
         if not is_secret and not isinstance(error.instance, dict | list):  # these may hold a secret
             value = error.instance[:200] if isinstance(error.instance, str) else error.instance
             path += f" is {json.dumps(value)}"
-        accepted = error.message[:1000]
+        expected = error.message[:1000]
         if isinstance(error.kind, jsonschema_rs.ValidationErrorKind.Enum):
-            accepted = f"one of {', '.join(map(str, error.kind.options))} is accepted"
-        errors.append(f"{path}: {accepted}")
+            expected = f"expected one of {', '.join(map(str, error.kind.options))}"
+        errors.append(f"{path}: {expected}")
     if not errors:
         errors = [f"body: a value behind the first {_OUTLINE} is wrong"]
     described = cut("; ".join(errors), MAX_ECHO - 200)
@@ -218,7 +218,7 @@ def _is_exact(text: str, value: float) -> bool:
 
 def _int(text: str) -> int:
     if len(text) > 20 or not -_MAX_INTEGER <= (value := int(text)) < _MAX_INTEGER:
-        raise ValueError(f"the integer {text[:40]} is out of range: 64 bits are accepted")
+        raise ValueError(f"the integer {text[:40]} is out of range: expected at most 64 bits")
     return value
 
 

@@ -51,7 +51,7 @@ def render(error: Exception, record: RequestRecord, clock: Clock) -> Response:
 
 def _translated(error: HTTPException, record: RequestRecord) -> QueueError:
     if error.code == 413:
-        return InputTooLarge(f"the body is larger than {MAX_BODY} bytes: no larger body is accepted")
+        return InputTooLarge(f"the body is too large: expected at most {MAX_BODY} bytes")
     if error.code in (404, 405):
         service = _SERVICE.match(record.path)
         if service and service[1] not in _SERVED:

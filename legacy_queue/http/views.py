@@ -183,9 +183,7 @@ def _query(endpoint: Endpoint) -> dict[str, str]:
         if name not in endpoint.query:
             raise InvalidRequestArguments(f"{endpoint.name} takes no query parameter {name[:200]!r}")
         if len(values) > 1:
-            raise InvalidRequestArguments(
-                f"{name} is given {len(values)} times in the query: once is accepted"
-            )
+            raise InvalidRequestArguments(f"{name} is given {len(values)} times in the query: expected once")
     return {name: values[0] for name, values in parameters.items()}
 
 

@@ -71,8 +71,8 @@ class Blobs:
         count = sum(-(-size // BLOCK) for size in sizes)
         if count > self._container.max_blocks:
             raise InputTooLarge(
-                f"the parts have {count} blocks of 4 MiB, each part rounded up: at most "
-                f"{self._container.max_blocks} are accepted on this storage"
+                f"the parts have {count} blocks of 4 MiB, each part rounded up: expected at most "
+                f"{self._container.max_blocks} on this storage"
             )
 
     def write_part(self, name: str, number: int, chunks: Iterable[bytes]) -> None:

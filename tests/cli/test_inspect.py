@@ -64,7 +64,7 @@ def test_what_a_list_leaves_out_is_said_on_standard_error(queue: ServedQueue, as
 
 def test_an_unknown_task_and_a_word_that_is_none_are_refused(ask: Asking) -> None:
     assert "404: there is no task" in refused(ask("status", slugid()))
-    assert "'nothing' is not a taskId" in refused(ask("status", "nothing"), 2)
+    assert "'nothing': expected a taskId" in refused(ask("status", "nothing"), 2)
 
 
 def test_a_task_is_canceled_and_run_again(queue: ServedQueue, ask: Asking) -> None:

@@ -39,7 +39,7 @@ def never() -> str:
         ("claimTask", {"drop": "after", "message": "x"}, "message is for a status"),
         ("claimTask", {"status": 503, "seed": 1}, "seed is for a probability"),
         ("claimTask", {"delay": "soon"}, "delay: 'soon' is no duration: 1500ms, 90s, 3m31s, 2h and 5d are"),
-        ("claimTask", {"delay": "11m"}, "delay is '11m': at most 10m is accepted"),
+        ("claimTask", {"delay": "11m"}, "delay is '11m': expected at most 10m"),
     ],
 )
 def test_an_impossible_fault_is_refused(endpoint: str, wire: dict[str, Any], message: str) -> None:

@@ -114,7 +114,7 @@ class EmbeddedBlobContainer(BlobContainer):
         options: WriteOptions = DEFAULTS,
     ) -> Written:
         if len(blocks) > self.max_blocks:
-            raise InvalidBlockList(f"up to {self.max_blocks} blocks are accepted")
+            raise InvalidBlockList(f"expected up to {self.max_blocks} blocks")
 
         def listed(db: sqlite3.Connection) -> list[int]:
             committed = dict(db.execute(_COMMITTED, (self._key(name),)).fetchall())

@@ -39,5 +39,5 @@ def _window(text: str) -> timedelta:
         if HOUR <= window <= CALLS_KEPT:
             return window
     raise InvalidRequestArguments(
-        f"since is {text!r}: a duration from 1h to {CALLS_KEPT.days}d is accepted, like 90m, 24h or 2d"
+        f"since is {text!r}: expected a duration from 1h to {CALLS_KEPT.days}d, like 90m, 24h or 2d"
     )

@@ -142,10 +142,10 @@ def _as_creator(call: Call, *more_dependencies: str) -> Tasks:
     body = call.body
     provisioner_id, worker_type = pool_in(call.body)
     dependencies = {*body.get("dependencies", ()), *more_dependencies}
-    accepted = MAX_DEPENDENCIES if call.is_todays else MAX_DEPENDENCIES_2018
-    if len(dependencies) > accepted:
+    most = MAX_DEPENDENCIES if call.is_todays else MAX_DEPENDENCIES_2018
+    if len(dependencies) > most:
         itself = ", with the task itself" if more_dependencies else ""
-        raise InputError(f"dependencies: there are {len(dependencies)}{itself}; {accepted} are accepted")
+        raise InputError(f"dependencies: there are {len(dependencies)}{itself}: expected at most {most}")
     project_id = body.get("projectId", NO_PROJECT)
     priority = "lowest" if body.get("priority") in (None, "normal") else body["priority"]
     return call.authorize(

@@ -221,6 +221,6 @@ def _check_headers(sent: UploadHeaders, length: int, content_encoding: str | Non
     if sent.length != length:
         raise InputError(f"content-length is {sent.length}: {length} bytes were declared")
     if length > MAX_UPLOAD_SIZE:
-        raise InputTooLarge(f"content-length is {length}: at most {MAX_UPLOAD_SIZE} bytes are accepted")
+        raise InputTooLarge(f"content-length is {length}: expected at most {MAX_UPLOAD_SIZE} bytes")
     if content_encoding and not re.fullmatch(_ENCODING, content_encoding):
-        raise InputError(f"content-encoding is {content_encoding[:255]!r}: gzip and the like is accepted")
+        raise InputError(f"content-encoding is {content_encoding[:255]!r}: expected gzip and the like")

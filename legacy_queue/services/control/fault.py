@@ -114,7 +114,7 @@ def fault_of(wire: Mapping[str, Any], fault_id: str, seed: int, targets: Iterabl
     if not effects and "delay" not in wire:
         raise InputError(f"give an effect: one of {', '.join(_EFFECTS)}, or a delay, or both")
     if delay > MAX_DELAY:
-        raise InputError(f"delay is {wire['delay']!r}: at most {MAX_DELAY.seconds // 60}m is accepted")
+        raise InputError(f"delay is {wire['delay']!r}: expected at most {MAX_DELAY.seconds // 60}m")
     if only != name:
         raise InputError(f"{effect} is for {only}: {name} takes status, drop and delay")
     if "taskId" in wire and not target.has_task:
@@ -122,7 +122,7 @@ def fault_of(wire: Mapping[str, Any], fault_id: str, seed: int, targets: Iterabl
     if "taskId" in wire and name == RECEIVE and not fault.needs_message:
         raise InputError(
             "taskId: which task a message is of is known only after it is received; "
-            "double, lose, stale and drop after are accepted with a taskId"
+            "with a taskId, expected double, lose, stale or drop after"
         )
     if "worker" in wire and not target.has_worker:
         raise InputError(f"worker: a request to {name} does not name the worker that sent it")

@@ -245,7 +245,7 @@ class Claims:
             raise InputError(
                 f"workers of {queue.task_queue_id} must present the message that they polled: "
                 f"this claim lacks {', '.join(proof.missing)}. "
-                "messageId, receipt and signature are accepted"
+                "Expected messageId, receipt and signature"
             )
 
     def _check_quarantine(self, task: Task, run_id: int, path: WorkerPath, proof: ClaimProof) -> None:
