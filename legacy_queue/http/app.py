@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from flask import Flask, Response, request
+from prometheus_client import CONTENT_TYPE_LATEST
 
 from legacy_queue.domain.errors import ResourceNotFound
 from legacy_queue.domain.times import format_time
@@ -14,7 +15,6 @@ from legacy_queue.http.endpoints.artifacts import UPLOADS, download_view, upload
 from legacy_queue.http.error_answers import render
 from legacy_queue.http.fault_injection import FaultInjection
 from legacy_queue.http.flask_app import FlaskApp
-from legacy_queue.http.metrics import add_monitoring
 from legacy_queue.http.page.pages import error_page, is_page
 from legacy_queue.http.references import api_reference, control_reference, exchanges_reference
 from legacy_queue.http.request_log import log_requests, record_of
@@ -68,8 +68,27 @@ def create_app(site: Site) -> Flask:
                 response.headers.add(*header)
             return response
 
-    add_monitoring(app, services, site.metrics)
+    _add_monitoring(app, site)
+    _add_references(app, site)
+    return app
 
+
+def _add_monitoring(app: Flask, site: Site) -> None:
+    """Serve /ready and /metrics, which need no credentials."""
+
+    @app.get("/ready")
+    def ready() -> Mapping[str, Any]:
+        site.services.account.check()
+        failure = site.services.publisher.failure
+        why = f"{failure}: events wait; broker-failed in the log says why"
+        return {"ready": True, **({"broker": why} if failure else {})}
+
+    @app.get("/metrics")
+    def metrics() -> Response:
+        return Response(site.metrics.render(), content_type=CONTENT_TYPE_LATEST)
+
+
+def _add_references(app: Flask, site: Site) -> None:
     @app.get("/references/queue/v1/api.json")
     def reference() -> Mapping[str, Any]:
         return api_reference(QUEUE, site.root_url)
@@ -93,5 +112,3 @@ def create_app(site: Site) -> Flask:
             "title": name.replace("-", " "),
             **SCHEMAS[name],
         }
-
-    return app

@@ -1,16 +1,14 @@
-"""The metrics of a process, and where they are served. The number of values of every label is bounded."""
+"""The metrics of a process. The number of values of every label is bounded."""
 
 import platform
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from itertools import accumulate
 from typing import Any
 
-from flask import Flask, Response
 from prometheus_client import (
-    CONTENT_TYPE_LATEST,
     CollectorRegistry,
     Counter,
     Gauge,
@@ -174,18 +172,3 @@ def _family(name: str, what: str, *labels: str) -> GaugeMetricFamily:
 def _help(what: str, labels: Sequence[str]) -> str:
     """The sentence and the labels: a metric without a sample shows its labels nowhere else."""
     return f"{what} By {', '.join(labels)}." if labels else what
-
-
-def add_monitoring(app: Flask, services: Services, metrics: Metrics) -> None:
-    """Serve /ready and /metrics, which need no credentials."""
-
-    @app.get("/ready")
-    def ready() -> Mapping[str, Any]:
-        services.account.check()
-        failure = services.publisher.failure
-        why = f"{failure}: events wait; broker-failed in the log says why"
-        return {"ready": True, **({"broker": why} if failure else {})}
-
-    @app.get("/metrics", endpoint="metrics")
-    def metrics_text() -> Response:
-        return Response(metrics.render(), content_type=CONTENT_TYPE_LATEST)
