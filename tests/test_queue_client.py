@@ -37,7 +37,7 @@ def test_an_error_shows_no_signature_password_or_token() -> None:
     with answering((0, "")) as url:
         client = QueueClient(f"{url.replace('//', f'//user:{SECRET}@')}/v1", Credentials("me", SECRET))
         with pytest.raises(requests.ConnectionError) as failed:
-            client.call("GET", "/v1/ping", sig=SECRET)
+            client.send("GET", f"{client.base_url}/ping?sig={SECRET}", client.credentials)
     assert str(failed.value) == f"the server at {url} does not answer GET /v1/ping (ConnectionError)"
     shown = str(failed.getrepr(style="long", showlocals=True, funcargs=True))
     assert [each for each in (SECRET, "Hawk", "urllib3") if each in shown] == []
