@@ -4,6 +4,7 @@ import json
 import re
 import shlex
 from collections.abc import Mapping
+from dataclasses import Field
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -37,20 +38,26 @@ def config(given: Given) -> None:
         elif setting.metadata["generated"] and not value:
             shown = "(generated for development when the server starts)"
         else:
-            shown = json.dumps(_masked(setting.name, value))
+            shown = json.dumps(_masked(setting, value))
         click.echo(f"{name} = {shown}  # {given.sources.get(setting.name, 'default')}")
     click.echo(f"# commands call: {called_by_default()}")
 
 
-def _masked(name: str, value: Any) -> Any:
-    """The value for JSON, with its secrets masked."""
-    match name, value:
+def _masked(setting: Field[Any], value: Any) -> Any:
+    """The value for JSON, with its secrets masked. A secret is masked whole, unless a part of it is known not
+    to be one.
+    """
+    match setting.name, value:
         case "clients", _:
             return {client.client_id: {"accessToken": "***", "scopes": client.scopes} for client in value}
         case "signing_secrets", _:
             return ["***"] * len(value)
         case "connection_string", _:
             return ";".join(_without_key(part) for part in value.split(";"))
+        case "amqp_url", _:
+            return without_secrets(value)
+        case _ if setting.metadata["secret"]:
+            return "***"
         case "trusted_proxy", _:
             return [str(network) for network in value]
         case _, timedelta():

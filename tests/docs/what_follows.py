@@ -48,17 +48,18 @@ def test_what_is_declared_is_an_endpoint(reference_pages: Any) -> None:
 
 def test_what_is_declared_is_a_setting(reference_pages: Any, tmp_path: Path) -> None:
     file = tmp_path / "queue.toml"
-    file.write_text('contact = "me"')
-    for words, env in (
-        (["--contact", "me"], {}),
-        ([], {"LEGACY_QUEUE_CONTACT": "me"}),
-        (["--config", str(file)], {}),
+    file.write_text('pager-key = "S3CRET"')
+    for words, env, source in (
+        (["--pager-key", "S3CRET"], {}, "--pager-key"),
+        ([], {"LEGACY_QUEUE_PAGER_KEY": "S3CRET"}, "LEGACY_QUEUE_PAGER_KEY"),
+        (["--config", str(file)], {}, f"pager-key in {file}, line 1"),
     ):
-        assert 'contact = "me"' in printed(CliRunner().invoke(commands, ["config", *words], env=env))
-    assert "--contact" in refused(CliRunner().invoke(commands, ["config", "--contcat", "me"]), 2)
-    assert "--contact" in printed(CliRunner().invoke(commands, ["serve", "--help-all"]))
-    assert "plain,--contact" in completed("serve --cont")
-    assert "`contact`" in reference_pages.settings()
+        output = printed(CliRunner().invoke(commands, ["config", *words], env=env))
+        assert (f'pager-key = "***"  # {source}\n' in output, "S3CRET" in output) == (True, False)
+    assert "--pager-key" in refused(CliRunner().invoke(commands, ["config", "--pagre-key", "me"]), 2)
+    assert "--pager-key" in printed(CliRunner().invoke(commands, ["serve", "--help-all"]))
+    assert "plain,--pager-key" in completed("serve --pag")
+    assert "`pager-key`" in reference_pages.settings()
 
 
 def test_what_is_declared_is_a_command(reference_pages: Any) -> None:
