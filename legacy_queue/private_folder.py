@@ -103,16 +103,21 @@ def write_private(path: Path, text: str) -> None:
 def lock_private(path: Path, timeout: float = 0) -> int:
     """The descriptor of the file, locked as long as any process has it open. Makes its folder private.
 
-    Waits ``timeout`` seconds for another process. Raises InUse, OSError.
+    Waits ``timeout`` seconds for another process. Raises InUse, OSError. A lock of filelock ends with the
+    process that took it, while the processes that it has forked still serve the files.
     """
     make_private(path.parent)
     lock = private_opener(str(path), os.O_CREAT | os.O_RDWR)
     end = time.monotonic() + timeout
     try:
         _check(path, os.fstat(lock))
-        while not _is_locked(lock):
-            if time.monotonic() > end:
-                raise InUse(os.read(lock, 32).decode(errors="replace").split("\n")[0])
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > end:
+                    raise InUse(os.read(lock, 32).decode(errors="replace").split("\n")[0]) from None
             time.sleep(_LOCK_INTERVAL)
     except BaseException:
         os.close(lock)
@@ -120,14 +125,6 @@ def lock_private(path: Path, timeout: float = 0) -> int:
     os.truncate(lock, 0)
     os.write(lock, f"{os.getpid()}\n".encode())
     return lock
-
-
-def _is_locked(descriptor: int) -> bool:
-    """Lock the file if no other process holds its lock; whether it is locked now."""
-    with suppress(BlockingIOError):
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return True
-    return False
 
 
 def _check(path: Path, status: os.stat_result) -> None:
