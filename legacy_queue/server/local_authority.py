@@ -86,11 +86,8 @@ class LocalAuthority:
         one for the old names and the new, which clients must then trust: so two servers with different names
         do not replace each other's authority. Raises OSError, and ValueError for a damaged file.
         """
-        lock = lock_private(self._folder / "lock", math.inf)
-        try:
+        with open(lock_private(self._folder / "lock", math.inf)):
             self._ensure(now)
-        finally:
-            os.close(lock)
 
     def _ensure(self, now: datetime) -> None:
         authority = self._good_authority(now)
@@ -141,56 +138,52 @@ def _permitted(authority: x509.Certificate) -> tuple[str, ...]:
 
 def _authority(names: Sequence[str], now: datetime) -> Issued:
     name = f"{_AUTHORITY_NAME} {os.urandom(4).hex()}"  # OpenSSL looks an issuer up by its name
-    constraints = x509.NameConstraints([x509.DNSName(name) for name in names], None)
-    basic = x509.BasicConstraints(ca=True, path_length=0)
-    usage = _usage(key_cert_sign=True, crl_sign=True)
-    return _issue(name, None, (now, _AUTHORITY_LIFE), [basic, usage], [constraints])
+    return _issue(name, None, now, x509.NameConstraints([x509.DNSName(name) for name in names], None))
 
 
 def issue_server(authority: Issued, names: Sequence[str], now: datetime) -> Issued:
     """A server's certificate that the authority has signed."""
-    basic = x509.BasicConstraints(ca=False, path_length=None)
-    usage = _usage(digital_signature=True)
-    more = [
+    return _issue(
+        names[0],
+        authority,
+        now,
         x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]),
         x509.SubjectAlternativeName([_general_name(name) for name in names]),
         x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.key.public_key()),
-    ]
-    return _issue(names[0], authority, (now, _SERVER_LIFE), [basic, usage], more)
+    )
 
 
-def _issue(
-    name: str,
-    authority: Issued | None,
-    life: tuple[datetime, timedelta],
-    critical: Sequence[x509.ExtensionType],
-    others: Sequence[x509.ExtensionType],
-) -> Issued:
-    """A new key and its certificate with these extensions, signed by the authority or by itself."""
+def _issue(name: str, issuer: Issued | None, now: datetime, *extensions: x509.ExtensionType) -> Issued:
+    """A new key and its certificate with these extensions. Without an issuer it is an authority's."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name[:64])])
-    begin, duration = life
+    is_authority = issuer is None
+    usage = x509.KeyUsage(
+        digital_signature=not is_authority,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=is_authority,
+        crl_sign=is_authority,
+        encipher_only=False,
+        decipher_only=False,
+    )
     builder = (
         x509.CertificateBuilder()
         .subject_name(subject)
-        .issuer_name(authority.certificate.subject if authority else subject)
+        .issuer_name(issuer.certificate.subject if issuer else subject)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(begin - _BACKDATED)
-        .not_valid_after(begin + duration)
+        .not_valid_before(now - _BACKDATED)
+        .not_valid_after(now + (_AUTHORITY_LIFE if is_authority else _SERVER_LIFE))
+        .add_extension(x509.BasicConstraints(is_authority, 0 if is_authority else None), critical=True)
+        .add_extension(usage, critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
     )
-    for extension in (*critical, *others):
-        builder = builder.add_extension(extension, critical=extension in critical)
-    return Issued(key, builder.sign(authority.key if authority else key, hashes.SHA256()))
-
-
-def _usage(**granted: bool) -> x509.KeyUsage:
-    names = (
-        "digital_signature content_commitment key_encipherment data_encipherment key_agreement "
-        "key_cert_sign crl_sign encipher_only decipher_only"
-    )
-    return x509.KeyUsage(**{name: granted.get(name, False) for name in names.split()})
+    for extension in extensions:
+        builder = builder.add_extension(extension, critical=False)
+    return Issued(key, builder.sign(issuer.key if issuer else key, hashes.SHA256()))
 
 
 def _general_name(name: str) -> x509.GeneralName:
