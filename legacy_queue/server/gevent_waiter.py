@@ -12,11 +12,19 @@ from legacy_queue.ports import Flag, Waiter
 Result = TypeVar("Result")
 
 
+def let_others_run() -> None:
+    """Let other greenlets run. gevent's ``sleep(0)`` may return 50 times before it looks at connections."""
+    gevent.sleep(1e-9)
+
+
 class GeventWaiter(Waiter):
     """For a process that gevent has patched."""
 
     def sleep(self, seconds: float) -> None:
-        time.sleep(seconds)
+        if seconds > 0:
+            time.sleep(seconds)
+        else:
+            let_others_run()
 
     def wait(self, flag: Flag, seconds: float) -> bool:
         return flag.wait(seconds)

@@ -3,9 +3,24 @@
 import subprocess
 import sys
 
+import gevent
+import gevent.socket
 import pytest
 
-pytestmark = pytest.mark.processes
+from legacy_queue.server.gevent_waiter import GeventWaiter
+
+
+def test_what_has_arrived_on_a_connection_is_read_between_two_steps_of_a_long_task() -> None:
+    """gevent's own ``sleep(0)`` returns 50 times before it looks at connections."""
+    ours, theirs = gevent.socket.socketpair()
+    with ours, theirs:
+        received = gevent.spawn(theirs.recv, 1)
+        gevent.sleep(0)
+        ours.send(b"x")
+        for _ in range(3):
+            GeventWaiter().sleep(0)
+        assert received.ready()
+
 
 SCRIPT = """
 from gevent import monkey
@@ -42,6 +57,7 @@ print(during(lambda: app.test_client().put(url, data=blocks)))
 """
 
 
+@pytest.mark.processes
 def test_another_request_goes_on_while_a_large_body_is_parsed() -> None:
     shown = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True).stdout
     assert shown.splitlines() == ["['another request', 'this request']"] * 2
