@@ -2,7 +2,6 @@
 
 import ipaddress
 import socket
-import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
@@ -10,7 +9,6 @@ from typing import Any
 from legacy_queue.domain.errors import MalformedPayload, ServiceUnavailable
 from legacy_queue.domain.hosts import Network
 
-_YIELD_AFTER = 64 * 1024  # bytes
 _ESTABLISHED = 1  # TCP_ESTABLISHED in the kernel's include/net/tcp_states.h
 _HEADERS = frozenset(
     f"HTTP_{name}"
@@ -58,7 +56,7 @@ class TrustedProxies:
 
 
 class TimedBody:
-    """A request's body. Reading it does not block other requests.
+    """A request's body.
 
     A read raises ServiceUnavailable on the TimeoutError of gunicorn's worker, and MalformedPayload on any
     other error, such as malformed chunks or a closed connection. gunicorn closes the connection then.
@@ -66,16 +64,10 @@ class TimedBody:
 
     def __init__(self, body: Any) -> None:
         self._body = body
-        self._read = 0
 
     def read(self, size: int = -1) -> bytes:
-        if self._read >= _YIELD_AFTER:
-            self._read = 0
-            time.sleep(0)  # let other greenlets run: gevent's recv does not yield while there are bytes
         try:
-            data = bytes(self._body.read(size))
-            self._read += len(data)
-            return data
+            return bytes(self._body.read(size))
         except TimeoutError:
             raise ServiceUnavailable("the body came too slowly: send it again") from None
         except Exception as error:  # noqa: BLE001  gunicorn has many

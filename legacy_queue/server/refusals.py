@@ -9,9 +9,9 @@ import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from http import HTTPStatus
 from typing import Any
 
-import gevent
 from gunicorn.http import errors
 from werkzeug.http import http_date
 
@@ -19,6 +19,7 @@ from legacy_queue.domain.errors import RETRY_AFTER
 from legacy_queue.domain.hawk import MAX_LENGTH
 from legacy_queue.domain.times import format_time, whole_seconds
 from legacy_queue.gateway.azure_protocol import API_PATH, bare_error
+from legacy_queue.server.client_socket import PlainHttp
 
 MAX_LINE = MAX_LENGTH + 4 * 1024  # bytes: a bewit behind the longest name of an artifact
 MAX_HEAD = MAX_LINE + 4 * 1024  # bytes, with the request line: each connection may hold so many
@@ -26,19 +27,14 @@ MAX_HEAD = MAX_LINE + 4 * 1024  # bytes, with the request line: each connection 
 _OF_AZURE = re.compile(rb"[A-Za-z]+ (?:https?://[^/ ]*)?/*%b/" % API_PATH.encode())
 
 
-class PlainHttp(Exception):
-    """The client speaks HTTP without TLS."""
-
-
 @dataclass(frozen=True)
 class Refusal:
     """``azure_code`` is its code in the answer to a signed URL of Azure's protocol."""
 
     status: int
-    phrase: str
     code: str
+    azure_code: str
     message: str
-    azure_code: str = "InvalidInput"
 
     def answer(self, begin: bytes, request_id: str, headers: Iterable[tuple[str, str]]) -> bytes:
         """The whole answer to a request with that begin; ``headers`` are those of each answer."""
@@ -52,67 +48,32 @@ class Refusal:
         if self.status == 503:
             own["Retry-After"] = str(whole_seconds(RETRY_AFTER))
         own["Date"] = http_date(datetime.now(UTC))
-        lines = [f"HTTP/1.1 {self.status} {self.phrase}", "Connection: close", f"Content-Length: {len(body)}"]
+        phrase = HTTPStatus(self.status).phrase
+        lines = [f"HTTP/1.1 {self.status} {phrase}", "Connection: close", f"Content-Length: {len(body)}"]
         lines += [f"{name}: {value}" for name, value in (*own.items(), *headers)]
         return "\r\n".join([*lines, "", ""]).encode() + body
 
 
-_ARGUMENTS = "InvalidRequestArguments"
-_REFUSALS: tuple[tuple[type[BaseException], Refusal], ...] = (
-    (
-        PlainHttp,
-        Refusal(400, "Bad Request", _ARGUMENTS, "this port speaks https: expected a URL that begins with it"),
-    ),
-    (
-        gevent.Timeout,
-        Refusal(
-            503,
-            "Service Unavailable",
-            "ServiceUnavailable",
-            "the head of the request came too slowly: send it again",
-            "ServerBusy",
-        ),
-    ),
-    (
-        errors.LimitRequestLine,
-        Refusal(
-            414,
-            "URI Too Long",
-            "InputTooLarge",
-            f"the request line is too long: expected at most {MAX_LINE} bytes",
-            "RequestUrlFailedToParse",
-        ),
-    ),
-    (
-        errors.LimitRequestHeaders,
-        Refusal(
-            431,
-            "Request Header Fields Too Large",
-            "InputTooLarge",
-            f"the headers are too long: expected at most 100, and {MAX_HEAD} bytes with the request line",
-            "InvalidHeaderValue",
-        ),
-    ),
-    (
-        errors.ParseException,
-        Refusal(400, "Bad Request", _ARGUMENTS, "the request cannot be read: expected HTTP/1.1 of RFC 9112"),
-    ),
-    (
-        Exception,
-        Refusal(
-            500,
-            "Internal Server Error",
-            "InternalServerError",
-            "an error of the server: its log has the details under the requestId",
-            "InternalError",
-        ),
-    ),
-)
-
-
-def refusal_of(error: BaseException) -> Refusal:
+def refusal_of(error: Exception) -> Refusal:
     """The refusal of a request that raised the error in gunicorn or in the application."""
-    return next(refusal for kind, refusal in _REFUSALS if isinstance(error, kind))
+    match error:
+        case PlainHttp():
+            why = "this port speaks https: expected a URL that begins with it"
+            return Refusal(400, "InvalidRequestArguments", "InvalidInput", why)
+        case TimeoutError():
+            why = "the request came too slowly: send it again"
+            return Refusal(503, "ServiceUnavailable", "ServerBusy", why)
+        case errors.LimitRequestLine():
+            why = f"the request line is too long: expected at most {MAX_LINE} bytes"
+            return Refusal(414, "InputTooLarge", "RequestUrlFailedToParse", why)
+        case errors.LimitRequestHeaders():
+            why = f"the head is too long: expected at most {MAX_HEAD} bytes, and 100 headers"
+            return Refusal(431, "InputTooLarge", "InvalidHeaderValue", why)
+        case errors.ParseException():
+            why = "the request cannot be read: expected HTTP/1.1 of RFC 9112"
+            return Refusal(400, "InvalidRequestArguments", "InvalidInput", why)
+    why = "an error of the server: its log has the details under the requestId"
+    return Refusal(500, "InternalServerError", "InternalError", why)
 
 
 def new_request_id() -> str:

@@ -27,8 +27,7 @@ from legacy_queue.private_folder import write_private
 from legacy_queue.server.arbiter import Arbiter
 from legacy_queue.server.listener import listen
 from legacy_queue.server.gevent_waiter import GeventWaiter
-from legacy_queue.server.refusals import MAX_HEAD
-from legacy_queue.server.worker import GunicornWorker
+from legacy_queue.server.worker import SETTINGS, GunicornWorker
 from legacy_queue.wiring import MAX_TO_STORAGE, Server, build, check_account, served_file, storage_file
 
 if TYPE_CHECKING:
@@ -174,16 +173,13 @@ class _Application(BaseApplication):
         super().__init__()
 
     def load_config(self) -> None:
-        values = {
+        values = SETTINGS | {
             "bind": f"fd://{self._listener}",
             "worker_class": GunicornWorker,
             "workers": self._settings.workers,
             "worker_connections": self._connections,
             "timeout": 60,
             "graceful_timeout": _GRACEFUL_TIMEOUT,
-            "http_parser": "python",  # one parser, also where gunicorn_h1c is installed
-            "limit_request_field_size": MAX_HEAD,
-            "forwarded_allow_ips": "",  # http.client_connection reads these headers
             "errorlog": None,  # gunicorn's warnings go to the root logger instead
             "loglevel": "warning",
             "post_worker_init": lambda worker: gevent.spawn(self._begin, worker),

@@ -8,9 +8,6 @@ import os
 import signal
 import socket
 import ssl
-import time
-from collections import OrderedDict
-from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -22,127 +19,54 @@ from gevent.server import StreamServer
 from gevent.socket import wait_read
 from gevent.ssl import SSLContext
 from gunicorn.http import errors
-from gunicorn.http.body import Body, ChunkedReader
 from gunicorn.http.message import Request
 from gunicorn.http.parser import RequestParser
-from gunicorn.http.unreader import SocketUnreader
 from gunicorn.workers.ggevent import GeventWorker
 
-from legacy_queue.server.client_socket import PIECE, ClientSocket, shut
-from legacy_queue.server.refusals import MAX_HEAD, MAX_LINE, PlainHttp, new_request_id, refusal_of
+from legacy_queue.server.client_socket import PIECE, ClientSocket, Timeouts
+from legacy_queue.server.gevent_waiter import let_others_run
+from legacy_queue.server.refusals import MAX_HEAD, MAX_LINE, new_request_id, refusal_of
 from legacy_queue.server.tls_socket import TlsSocket
 
 log = structlog.get_logger()
 
+# gunicorn's settings for this worker
+SETTINGS: dict[str, Any] = {
+    "http_parser": "python",  # one parser, also where gunicorn_h1c is installed
+    "limit_request_field_size": MAX_HEAD,
+    # whoever the peer is, no header of it is believed: http.client_connection reads what proxies say
+    "forwarded_allow_ips": "*",
+    "forwarder_headers": "",
+    "secure_scheme_headers": {},
+    "sendfile": False,  # answers go through ClientSocket
+}
 WORKER_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
-_MAX_CHUNKS = 20_000  # in one body: only bodies of at most 1 MiB may come in chunks
-# bytes of a body in each second of waiting for it: 16 uploads of a worker need an uplink of half a Mbit/s
-_MIN_RATE = 4096
-_DISCARDED = 256 * 1024  # bytes in each read that is discarded
 _LINGER_TIMEOUT = 1.0  # seconds in which a client may read a refusal
 _FIRST_REQUEST_TIMEOUT = 0.05  # seconds in which a new connection may send a request once the process ends
 
 
-class _SettingsReadOnce:
-    """gunicorn's settings, each looked up once: a request needs thirty, which cost more than parsing it."""
-
-    def __init__(self, cfg: Any, is_ssl: bool) -> None:
-        self._cfg = cfg
-        self.is_ssl = is_ssl
-
-    def __getattr__(self, name: str) -> Any:
-        value = getattr(self._cfg, name)
-        setattr(self, name, value)
-        return value
-
-
 class _BoundedRequest(Request):
-    # gunicorn allows 8,190 bytes for the line, and 6.5 MB for the headers
-    limit_request_line: Any = property(lambda _: MAX_LINE, lambda *_: None)
-    max_buffer_headers: Any = property(lambda self: MAX_HEAD - len(self.uri), lambda *_: None)
+    """gunicorn's settings allow 8,190 bytes for the line at most, and 8 MB for the headers at least."""
 
-    def _peer_is_trusted_proxy(self) -> bool:
-        return False  # http.client_connection knows the proxies: no address needs to be looked at here
+    def parse(self, unreader: Any) -> Any:
+        self.scheme = unreader.sock.scheme
+        self.limit_request_line = MAX_LINE
+        return super().parse(unreader)
 
-    def set_body_reader(self) -> None:
-        """Raises InvalidHeader for HTTP/1.1 without Host. Source: RFC 9112, 3.2."""
-        version: Any = self.version
-        if version >= (1, 1) and not any(name == "HOST" for name, _ in self.headers):
-            raise errors.InvalidHeader("HOST", req=self)
-        super().set_body_reader()
-        body: Any = self.body
-        if isinstance(body.reader, ChunkedReader):
-            self.body = Body(_BoundedChunks(self, self.unreader))
-
-
-class _BoundedChunks(ChunkedReader):
-    limit_chunk_size_line: Any = property(lambda _: 1024, lambda *_: None)  # bytes
-    _chunks = 0
-
-    def parse_chunk_size(self, unreader: Any, data: bytes | None = None) -> Any:
-        """Raises InvalidChunkSize for more chunks than are accepted."""
-        gevent.sleep(0)  # the framing of many chunks does not delay other connections
-        self._chunks += 1
-        if self._chunks > _MAX_CHUNKS:
-            raise errors.InvalidChunkSize(b"more than %d chunks" % _MAX_CHUNKS)
-        return super().parse_chunk_size(unreader, data)
+    def parse_request_line(self, line_bytes: bytes) -> None:
+        self.max_buffer_headers = MAX_HEAD - len(line_bytes)
+        super().parse_request_line(line_bytes)
 
 
 class _Parser(RequestParser):
     mesg_class = _BoundedRequest
 
-    def finish_body(self, deadline: Any = None, max_bytes: Any = None) -> Any:  # noqa: ARG002
-        """The worker has read the body of the last request: ``_discard``."""
-        return True
-
-
-class Reader(SocketUnreader):
-    """Reads from one connection, which is in ``waiting`` while it waits for its client."""
-
-    def __init__(
-        self,
-        client: Any,
-        waiting: dict[int, None],
-        body_timeout: float,
-        now: Callable[[], float] = time.monotonic,
-    ) -> None:
-        super().__init__(client)
-        self._now = now
-        self._connection = client.fileno()
-        self._waiting = waiting
-        self._body_timeout = body_timeout
-        self._left = 0.0  # seconds of waiting; the bytes of a body add to them
-        self.begin = b""  # of the last request, as far as it came at once
-
-    def wait_for_request(self, timeout: float) -> None:
-        """Wait for the first bytes of a request. Raises StopIteration if none come in time."""
-        if self.buf.tell():
-            self.begin = self.buf.getvalue()
-            gevent.sleep(0)  # requests that were sent together do not delay other connections
-        else:
-            self._left = timeout
-            try:
-                self.begin = self.chunk()
-            except TimeoutError:
-                raise StopIteration from None
-            self.unread(self.begin)
-        self._left = self._body_timeout
-
-    def chunk(self, size_hint: int | None = None) -> bytes:
-        """Read bytes that have arrived, or wait for some. Raises TimeoutError for a slow body."""
-        read: Any = super().chunk
-        begun = self._now()
-        if self._left <= 0:  # bytes that have arrived meanwhile would be read without waiting
-            raise TimeoutError
-        self._waiting[self._connection] = None
-        try:
-            with gevent.Timeout(self._left, TimeoutError):
-                data = bytes(read(size_hint))
-        finally:
-            self._waiting.pop(self._connection, None)
-        left = self._left - (self._now() - begun) + len(data) / _MIN_RATE
-        self._left = min(left, self._body_timeout)
-        return data
+    def finish_body(self, deadline: Any = None, max_bytes: Any = None) -> Any:
+        """Whether the end of the last body was found. A malformed rest gets no second answer."""
+        with suppress(errors.ParseException, OSError):
+            finish: Any = super().finish_body
+            return finish(deadline, max_bytes)
+        return False
 
 
 class GunicornWorker(GeventWorker):
@@ -153,26 +77,22 @@ class GunicornWorker(GeventWorker):
       client for longest: for a request, or for the rest of a head or a body.
     - Heads and bodies are bounded in length and time. The log has nothing of a malformed head: a request line
       may hold a SAS, a header a MAC.
-    - The rest of a body is discarded when its request is answered, for a limited time.
+    - The rest of a body is discarded when its request is answered, before the connection is closed too: a
+      client may read no answer before it has sent all.
     """
 
-    # in seconds
-    idle_timeout = 120.0  # until the first byte of a request: legacy clients and proxies keep connections
-    handshake_timeout = 10.0  # of TLS
-    head_timeout = 10.0  # from the first byte of a head to its end
-    body_timeout = 30.0  # of waiting for a body, in which less than 4 KiB for each second is too slow
+    timeouts = Timeouts()
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        app: Any = self.app
-        self._app = app
-        self.cfg: Any = _SettingsReadOnce(self.cfg, is_ssl=bool(self._app.tls_context))
+        # a request needs thirty settings: as attributes they are found without a call
+        vars(self.cfg).update({name: setting.get() for name, setting in self.cfg.settings.items()})
+        self._app: Any = self.app
         # above it others are closed; new connections wait in the kernel while all greenlets are in use
         self._max_connections = self.worker_connections - min(128, self.worker_connections // 4)
         self._connections = 0
-        # connections that wait for their client, the longest first
-        self._waiting: OrderedDict[int, None] = OrderedDict()
-        self._active: dict[int, Any] = {}  # requests, by their connection
+        self._waiting: dict[ClientSocket, None] = {}  # for their clients, the longest wait first
+        self._active: dict[ClientSocket, Request] = {}
 
     def init_signals(self) -> None:
         """Install the handlers, then take the signals that the arbiter has sent since the fork."""
@@ -206,77 +126,50 @@ class GunicornWorker(GeventWorker):
         with suppress(TimeoutError), gevent.Timeout(self.cfg.graceful_timeout, TimeoutError):
             while not connections.join(timeout=_FIRST_REQUEST_TIMEOUT):
                 self.notify()
-                for connection in self._waiting.keys() - self._active.keys():
-                    shut(connection, socket.SHUT_RD)
+                for client in self._waiting.keys() - self._active.keys():
+                    client.shut(socket.SHUT_RD)
         connections.kill(timeout=1)
 
     def handle(self, listener: Any, client: Any, addr: Any) -> None:
         """Serve one connection."""
-        connection = client.fileno()
+        connection = ClientSocket(client, self._waiting, self.timeouts)
         self._replace_oldest()
         self._connections += 1
         try:
             if self._app.tls_context:
-                self._waiting[connection] = None
-                client = self._with_tls(client)
-            self._serve(listener.getsockname(), connection, ClientSocket(client), addr)
+                connection.start_tls(self._app.tls_context)
+            self._serve(listener.getsockname(), connection, addr)
         except (StopIteration, errors.NoMoreData, ConnectionError, ssl.SSLEOFError):
             pass
-        except ssl.SSLError as error:
-            log.info("connection-aborted", error=f"TLS: {error.reason}")
         except OSError as error:
             log.info("connection-aborted", error=str(error))
-        except (Exception, gevent.Timeout) as error:  # noqa: BLE001  a malformed head, or a bug
-            self.handle_error(None, client, addr, error)
+        except Exception as error:  # noqa: BLE001  plain HTTP, or a bug
+            self._refuse(connection, error)
         finally:
             self._connections -= 1
-            self._waiting.pop(connection, None)
-            if isinstance(client, TlsSocket):
-                with suppress(OSError, ValueError):  # the end of TLS, without waiting for the client's
-                    client.settimeout(0)
-                    client.unwrap()
-            client.close()
+            connection.close()
 
-    def _with_tls(self, client: Any) -> Any:
-        """The connection after its handshake. Raises PlainHttp, TimeoutError and ssl.SSLError."""
-        with gevent.Timeout(self.handshake_timeout, TimeoutError("no TLS handshake in time")):
-            if client.recv(1, socket.MSG_PEEK).isalpha():
-                raise PlainHttp
-            return self._app.tls_context.wrap_socket(client, server_side=True)
-
-    def _serve(self, name: Any, connection: int, client: Any, addr: Any) -> None:
-        """Serve the requests of a connection, until it is to be closed."""
+    def _serve(self, name: Any, client: Any, addr: Any) -> None:
+        """Serve the requests of a connection. Raises StopIteration once it is to be closed."""
         parser = _Parser(self.cfg, client, addr)
-        parser.unreader = reader = Reader(client, self._waiting, self.body_timeout)
         while True:
-            reader.wait_for_request(self.idle_timeout)
+            client.expect_request()
             try:
-                with gevent.Timeout(self.head_timeout):
-                    req = next(parser)
-            except (errors.ParseException, gevent.Timeout) as error:
-                self._refuse(client, error, reader.begin)
-                return
-            self._active[connection] = req
+                req = next(parser)
+            except (errors.ParseException, TimeoutError) as error:
+                return self._refuse(client, error)
+            if not client.begin:
+                let_others_run()  # requests that were sent together do not delay other connections
+            self._active[client] = req
             try:
                 self.handle_request(name, req, client, addr)
+            except StopIteration:
+                client.end_answer()
+                parser.finish_body()
+                raise
             finally:
-                del self._active[connection]
-                is_read = self._discard(req.body)
-            if not is_read:
-                return
-
-    def _discard(self, body: Any) -> bool:
-        """Whether the body of an answered request is read to its end, so that the next request can follow.
-
-        Its rest is read here: a client may read no answer before it has sent all.
-        """
-        if getattr(body.reader, "length", None) == 0:  # the application has read all, as it mostly does
-            return not body.failed
-        with suppress(Exception), gevent.Timeout(self.idle_timeout, TimeoutError):
-            while not body.failed and body.read(_DISCARDED):
-                gevent.sleep(0)
-            return not body.failed
-        return False
+                del self._active[client]
+            client.end_answer()
 
     def _replace_oldest(self) -> None:
         """At the limit, close the connection that has been waiting for longest.
@@ -286,8 +179,9 @@ class GunicornWorker(GeventWorker):
         if self._connections < self._max_connections:
             return
         if self._waiting:
-            connection, _ = self._waiting.popitem(last=False)
-            shut(connection, socket.SHUT_RD)  # a request that has arrived is still answered
+            oldest = next(iter(self._waiting))
+            del self._waiting[oldest]
+            oldest.shut(socket.SHUT_RD)  # a request that has arrived is still answered
         else:
             self._close_when_answered()
 
@@ -295,18 +189,15 @@ class GunicornWorker(GeventWorker):
         for req in self._active.values():
             req.force_close()
 
-    def handle_error(self, req: Any, client: Any, addr: Any, exc: BaseException) -> None:  # noqa: ARG002
-        """Answer a request that the application has failed to answer."""
-        self._refuse(client, exc, f"{req.method} {req.uri}".encode("latin-1") if req else b"")
-
-    def _refuse(self, client: Any, error: BaseException, begin: bytes) -> None:
+    def _refuse(self, client: ClientSocket, error: Exception) -> None:
         """Answer a request that the application does not. Only the type of the error is logged."""
         refusal = refusal_of(error)
         request_id = new_request_id()
         write = log.error if refusal.status == 500 else log.info
         write("connection-aborted", status=refusal.status, error=type(error).__name__, request_id=request_id)
         with suppress(OSError), gevent.Timeout(_LINGER_TIMEOUT, TimeoutError):
-            client.sendall(refusal.answer(begin, request_id, self._app.headers))
+            client.sendall(refusal.answer(client.begin, request_id, self._app.headers))
+            client.end_answer()
             client.shutdown(socket.SHUT_WR)
-            while client.recv(_DISCARDED):  # a client may read no answer before it has sent all
-                gevent.sleep(0)
+            while client.recv(PIECE):  # a client may read no answer before it has sent all
+                pass

@@ -19,9 +19,9 @@ from gunicorn.glogging import Logger
 from gunicorn.sock import TCPSocket
 
 from legacy_queue.config import Settings
-from legacy_queue.server.refusals import MAX_HEAD
+from legacy_queue.server.client_socket import Timeouts
 from legacy_queue.server.tls import ServerTls
-from legacy_queue.server.worker import GunicornWorker
+from legacy_queue.server.worker import SETTINGS, GunicornWorker
 
 LONG = 60.0  # seconds, longer than anything takes
 SHORT = 0.05
@@ -111,19 +111,18 @@ class Served:
 
 
 @contextmanager
-def serving(tls: Tls | None = None, worker_connections: int = 100, **limits: float) -> Iterator[Served]:
-    """A worker with these limits, in seconds."""
+def serving(tls: Tls | None = None, worker_connections: int = 100, **timeouts: float) -> Iterator[Served]:
+    """A worker with these timeouts, in seconds."""
     application = Application(tls)
     config = Config()
     config.set("worker_connections", worker_connections)
-    config.set("limit_request_field_size", MAX_HEAD)
-    config.set("http_parser", "python")
+    for name, value in SETTINGS.items():
+        config.set(name, value)
     logger = Logger(config)
     listener = socket.create_server(("127.0.0.1", 0))
     address = listener.getsockname()
     pipe = os.pipe()
-    timeouts = {f"{name}_timeout": limit for name, limit in limits.items()}
-    kind = type("Worker", (GunicornWorker,), {**timeouts, "PIPE": pipe})
+    kind = type("Worker", (GunicornWorker,), {"timeouts": Timeouts(**timeouts), "PIPE": pipe})
     ready: Queue[GunicornWorker] = Queue()
 
     def run() -> None:

@@ -33,7 +33,7 @@ def test_http_on_the_port_of_https_is_a_400_that_says_so(served: Served) -> None
 
 
 def test_a_handshake_that_is_not_done_in_time_is_closed(tls: Tls) -> None:
-    with serving(tls, handshake=SHORT) as served:
+    with serving(tls, request=SHORT) as served:
         assert read_all(served.plain(b"\x16\x03\x01\x02\x00")) == b""
 
 
