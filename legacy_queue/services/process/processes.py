@@ -2,8 +2,9 @@
 
 The rule: no call writes a task before the row of its process names the task. So whatever a process may owe
 when it dies, its row says to which tasks. A name too many costs only work: names stay until the row is
-written again, and concurrent calls share one write of it. A createTask needs no name: first it makes its task
-a member of a group, and the rows of member and task say which process wrote them, and by which of its writes.
+written again, and concurrent calls share one write of it. It names the tasks of the last calls, too: so the
+next calls about these need no write. A createTask needs no name: first it makes its task a member of a group,
+and the rows of member and task say which process wrote them, and by which of its writes.
 
 A process writes its row at least every few seconds (``liveness``). Whoever sees that a row has not changed
 for long takes its process for dead, and takes over. First it puts the names into its own row, and says there
@@ -40,6 +41,7 @@ from legacy_queue.stores.group_commit import GroupCommit
 from legacy_queue.stores.process_store import Name, ProcessRow, ProcessStore
 
 _PAGE = 1000  # rows
+_MAX_AHEAD = 32  # tasks: each is looked at again if the process dies
 _MAX_CALLS = 100  # that wait for one write of the row
 # So many of the last writes of the dead are taken over: their names must fit into a row. There are more only
 # if an early write has failed for minutes. The writes after it have their effects, or the sweeper finds what
@@ -78,6 +80,9 @@ class Processes:
         # the names that are in the row of this process for certain, by taskId, and when it was written
         self._named: dict[str, Name] = {}
         self._written = _LONG_AGO
+        # The unresolved tasks that calls of this process have written last: its next calls are likely to be
+        # about these. So each write of the row names them, too, and these calls need none of their own.
+        self._likely: dict[str, Name] = {}
         # what the row says of this process' offers: see ``offers``
         self._offers: Mapping[WorkQueue, int] = {}
         # the other processes that live, by name, and when their rows were read
@@ -136,6 +141,16 @@ class Processes:
                 self._ledger.close([owed])
                 raise
         return owed
+
+    def name_ahead(self, task_id: str, *, is_resolved: bool) -> None:
+        """Call this once a call has written the task, since another call is likely to follow."""
+        name = Name(task_id, self._clock.now())
+        with self._lock:
+            self._likely.pop(task_id, None)
+            if not is_resolved:
+                self._likely[task_id] = name
+                if len(self._likely) > _MAX_AHEAD:
+                    del self._likely[next(iter(self._likely))]
 
     def name_all(self, owed: Sequence[Owed]) -> None:
         """Name the tasks that a createTask did not name: the rows of their members may go now.
@@ -270,9 +285,11 @@ class Processes:
         now = self._clock.monotonic()
         with self._lock:
             row = self._row(further)
-            names = {name.task_id: name for name in row.names}
+            names = {**self._likely, **{name.task_id: name for name in row.names}}
+            likely = [name for task_id, name in self._likely.items() if names[task_id] is name]
+            row = replace(row, names=[*row.names, *likely])
             # until it is written, or if that fails, the row may be the old one or the new one
-            self._named = {name.task_id: name for name in row.names if name == self._named.get(name.task_id)}
+            self._named = {name.task_id: name for name in row.names if name is self._named.get(name.task_id)}
         self._store.write(row)
         with self._lock:
             self._named = names
