@@ -24,9 +24,9 @@ from gunicorn.http.parser import RequestParser
 from gunicorn.workers.ggevent import GeventWorker
 
 from legacy_queue.server.client_socket import PIECE, ClientSocket, Timeouts
-from legacy_queue.server.gevent_waiter import let_others_run
 from legacy_queue.server.refusals import MAX_HEAD, MAX_LINE, new_request_id, refusal_of
 from legacy_queue.server.tls_socket import TlsSocket
+from legacy_queue.stores.rows import let_others_run
 
 log = structlog.get_logger()
 
