@@ -4,6 +4,7 @@ import os
 import re
 import signal
 import socket
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -22,6 +23,13 @@ from .processes import LONG, Server, has_ended, processes_of, read_all, run, ser
 pytestmark = pytest.mark.processes
 
 MIB = 1024 * 1024
+# runs the program that its arguments name; a line for each collection goes to standard error
+SHOW_COLLECTIONS = """
+import gc, runpy, sys
+gc.set_debug(gc.DEBUG_STATS)
+del sys.argv[0]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
 
 
 # Uploads that could delay other requests
@@ -67,6 +75,17 @@ def test_the_server_probes_idle_connections_for_clients_that_vanished(server: Se
         kind, _, left = timer.partition(":")  # see proc_net_tcp in the kernel's documentation
         assert kind == "02"  # keepalive
         assert int(left, 16) <= 60 * os.sysconf("SC_CLK_TCK")
+
+
+def test_a_server_collects_its_garbage_but_not_what_it_has_imported(tmp_path: Path) -> None:
+    under = (sys.executable, "-c", SHOW_COLLECTIONS)
+    with serve(tmp_path, "--storage", "memory", under=under) as server:
+
+        def collects() -> bool:
+            requests.get(f"{server.base_url}/ping", timeout=LONG)
+            return bool(re.search("objects in permanent generation: [1-9]", server.errors))
+
+        assert wait_until(collects)
 
 
 # The end
