@@ -12,7 +12,6 @@ ready; its first round writes the bytecode). Options after -- go to `legacy-queu
 """
 
 import argparse
-import base64
 import json
 import os
 import re
@@ -147,11 +146,10 @@ class Server(Side):
 
     def _call(self, slot: int, method: str, path: str, body: Any, claim: Any = None) -> Any:
         """The answer. ``claim``: the credentials of one, instead of the server's own."""
-        url, who = urlsplit(self._line["baseUrl"] + path), claim or self._line["credentials"]
+        url = urlsplit(self._line["baseUrl"] + path)
+        own = Credentials.from_wire(claim or self._line["credentials"])
         request = SignedRequest(method, url.path, url.hostname or "", url.port or 80, None, None, b"")
-        ext = f'{{"certificate":{who["certificate"]}}}' if "certificate" in who else ""
-        now, ext = datetime.now(UTC), base64.b64encode(ext.encode()).decode()
-        signed = sign_header(request, who["clientId"], who["accessToken"], now, slugid(), ext)
+        signed = sign_header(request, own.client_id, own.access_token, datetime.now(UTC), slugid(), own.ext)
         headers = {"Content-Type": "application/json", "Authorization": signed}
         return json.loads(self._send(slot, method, url.geturl(), headers, json.dumps(body).encode()))
 
