@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from legacy_queue.config.given import CONFIG, OPTIONS, READS_VARIABLES, Given
+from legacy_queue.config.given import CONFIG, OPTIONS, READS_VARIABLES, Given, refuse_removed
 from legacy_queue.config.settings import DECLARED
 from legacy_queue.server.signals import stop_with_stdin
 
@@ -33,6 +33,14 @@ class SettingsCommand(click.Command):
         help_all = click.Option([_ALL], is_flag=True, is_eager=True, expose_value=False, callback=_show_all)
         help_all.help = f"Show all options, {len(DECLARED)} of them settings, and exit."
         self.params.append(help_all)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Say what to do instead of a removed option."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            refuse_removed(error.option_name.lstrip("-"), error.option_name)
+            raise
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the first paragraph, or all."""

@@ -3,7 +3,8 @@
 import importlib.util
 import sys
 from collections.abc import Iterator
-from typing import Any
+
+from legacy_queue.config.settings import Settings
 
 _AZURE_URLS = ("azure-queue-url", "azure-table-url", "azure-blob-url")
 _AZURE = ("connection-string", *_AZURE_URLS, "azure-account", "azure-proxy")
@@ -14,7 +15,7 @@ _EXTRAS = {
 }
 
 
-def conflicts(settings: Any) -> Iterator[str]:
+def conflicts(settings: Settings) -> Iterator[str]:
     """A sentence for each conflict, which says what was expected."""
     if settings.storage == "memory" and settings.workers > 1:
         yield "--storage memory lives in one process: expected --workers 1"
@@ -39,11 +40,11 @@ def conflicts(settings: Any) -> Iterator[str]:
         yield from _of_other_machines(settings)
 
 
-def _given(settings: Any, names: tuple[str, ...]) -> list[str]:
+def _given(settings: Settings, names: tuple[str, ...]) -> list[str]:
     return [name for name in names if getattr(settings, name.replace("-", "_"))]
 
 
-def _of_azure(settings: Any) -> Iterator[str]:
+def _of_azure(settings: Settings) -> Iterator[str]:
     """Unless the account is named in one way, and only for --storage azure."""
     given = _given(settings, _AZURE)
     if settings.storage != "azure":
@@ -60,7 +61,7 @@ def _of_azure(settings: Any) -> Iterator[str]:
         )
 
 
-def _of_other_machines(settings: Any) -> Iterator[str]:
+def _of_other_machines(settings: Settings) -> Iterator[str]:
     """If other machines reach the server, but unsafely, or with URLs that fail there."""
     host = settings.host
     if not settings.development and not (settings.clients and settings.signing_secrets):

@@ -8,7 +8,7 @@ import difflib
 import os
 import re
 import tomllib
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import Field, replace
 from pathlib import Path
 from typing import Any
@@ -44,7 +44,6 @@ class Given:
         self.texts: dict[str, str] = {}
         self.sources: dict[str, str] = {}
         self._values: dict[str, Any] = {}
-        self._file: tuple[Path, str] = (Path(), "")  # and its text
 
     def settings(self) -> Settings:
         """The settings in force. Raises SettingsError if they do not go together."""
@@ -53,59 +52,26 @@ class Given:
             raise SettingsError(problem)
         return settings
 
+    def take(self, name: str, source: str, value: Any) -> None:
+        """Parse the value from this source. Raises SettingsError."""
+        setting = _SETTINGS[wire_name(name)].metadata
+        try:
+            self._values[name] = setting["type"].parse(value)
+        except ValueError as error:
+            shown = "" if setting["secret"] else f" is {values.without_secrets(str(value))[:200]!r}"
+            raise SettingsError(f"{source}{shown}: {error}") from None
+        self.sources[name] = source
+
     def set(self, name: str, text: str) -> None:
         """Set it as its option does."""
-        self.take(_SETTINGS[wire_name(name)], ParameterSource.COMMANDLINE, text)
+        self.texts[name] = text
+        self.take(name, _option(wire_name(name)), text)
 
     def turn_on_control(self) -> None:
         """Set ``control``, unless it is given or another setting excludes it. Raises SettingsError."""
         controlled = replace(self.settings(), control=True)
         if "control" not in self.sources and not any(conflicts(controlled)):
             self.set("control", "true")
-
-    def read_file(self, path: Path) -> dict[str, Any]:
-        """The values in the file, by the names of the fields."""
-        try:
-            text = path.read_text()
-            keys = tomllib.loads(text)
-        except OSError as error:
-            raise SettingsError(f"the settings file {path} cannot be read: {error.strerror}") from None
-        except UnicodeDecodeError as error:
-            line = error.object.count(b"\n", 0, error.start) + 1
-            raise SettingsError(f"the settings file {path} is not TOML: line {line} is not UTF-8") from None
-        except ValueError as error:
-            last = f"at line {len(text.splitlines())}, the last one"
-            why = str(error).replace("at end of document", last)  # elsewhere it says the line
-            raise SettingsError(f"the settings file {path} is not TOML: {why}") from None
-        self._file = (path, text)
-        _refuse_unknown(keys, self._place)
-        return {name.replace("-", "_"): value for name, value in keys.items()}
-
-    def _place(self, name: str) -> str:
-        """The name, and where it is in the file, as a key or as the name of a table."""
-        path, text = self._file
-        found = re.search(rf"""^[ \t]*\[*[ \t]*(["']?){re.escape(name)}\1[ \t]*[].=]""", text, re.MULTILINE)
-        line = f", line {text.count(chr(10), 0, found.start()) + 1}" if found else ""
-        return f"{name} in {path}{line}"
-
-    def take(self, setting: Field[Any], kind: ParameterSource | None, value: Any) -> None:
-        """Parse the value that click has found. Raises SettingsError."""
-        name = wire_name(setting.name)
-        match kind:
-            case ParameterSource.COMMANDLINE:
-                self.texts[setting.name] = value
-                source = _option(name)
-            case ParameterSource.ENVIRONMENT:
-                source = _variable(name)
-            case _:
-                source = self._place(name)
-        try:
-            self._values[setting.name] = setting.metadata["type"].parse(value)
-        except ValueError as error:
-            is_secret = setting.metadata["secret"]
-            shown = "" if is_secret else f" is {values.without_secrets(str(value))[:200]!r}"
-            raise SettingsError(f"{source}{shown}: {error}") from None
-        self.sources[setting.name] = source
 
 
 class _SettingOption(click.Option):
@@ -119,57 +85,81 @@ class _SettingOption(click.Option):
         if words := value_type.words:
             more["metavar"] = f"[{'|'.join(words)}]"
             more["shell_complete"] = lambda _ctx, _param, begun: [w for w in words if w.startswith(begun)]
-        # it has no default of click's: sources has what is given
-        text = f"{setting.metadata['help']}  [default: {setting.metadata['default']}]"
         super().__init__(
             [_option(wire_name(setting.name))],
             type=value_type,
             multiple=value_type.multiple,
-            help=text,
+            help=f"{setting.metadata['help']}  [default: {setting.metadata['default']}]",
             expose_value=False,
             **more,
         )
-        self._setting = setting
 
     def type_cast_value(self, ctx: click.Context, value: Any) -> None:
-        """Take the value. A repeated option is joined with commas."""
-        kind = ctx.get_parameter_source(str(self.name))
-        if self.multiple and kind is not ParameterSource.DEFAULT_MAP and value is not None:
-            value = ",".join(value)
-        if value is not None:
-            ctx.ensure_object(Given).take(self._setting, kind, value)
+        """Give the value to Given. The values of a repeated option are joined with commas."""
+        name = str(self.name)
+        given = ctx.ensure_object(Given)
+        source = ctx.get_parameter_source(name)
+        if source is ParameterSource.DEFAULT_MAP:
+            given.take(name, *value)
+        elif value is not None:
+            text = ",".join(value) if self.multiple else value
+            if source is ParameterSource.COMMANDLINE:
+                given.set(name, text)
+            else:
+                given.take(name, _variable(wire_name(name)), text)
 
 
 def _read_environment(ctx: click.Context, _param: click.Parameter, path: Path | None) -> None:
-    """Refuse unknown variables, and read the file. Called before the settings are taken."""
-    given = ctx.ensure_object(Given)
+    """Refuse unknown variables, and read the file, before click looks for the values."""
     if ctx.auto_envvar_prefix:
         variables = {
             wire_name(name.removeprefix(PREFIX).lower()): value
             for name, value in os.environ.items()
             if name.startswith(PREFIX) and not name.startswith(f"{PREFIX}TEST_")
         }
-        _refuse_unknown(variables, _variable, (CONFIG, *_CLIENT_VARIABLES))
+        _refuse_unknown(variables, _variable, [*_SETTINGS, CONFIG, *_CLIENT_VARIABLES])
         for name in _SETTINGS:
             if variables.get(name) == "":  # click would take the default
                 raise SettingsError(f"{_variable(name)} is empty: expected a value, or no such variable")
     if path:
         if ctx.get_parameter_source(CONFIG) is ParameterSource.COMMANDLINE:
-            given.texts[CONFIG] = str(path)
-        ctx.default_map = given.read_file(path)
+            ctx.ensure_object(Given).texts[CONFIG] = str(path)
+        ctx.default_map = _read_file(path)
 
 
-def _refuse_removed(_ctx: click.Context, param: click.Parameter, value: str | None) -> None:
-    if value is not None:
-        _refuse_unknown([wire_name(str(param.name))], _option)
+def _read_file(path: Path) -> dict[str, tuple[str, Any]]:
+    """The place of each setting in the file, and its value there, by the names of the fields."""
+    try:
+        text = path.read_text()
+        keys = tomllib.loads(text)
+    except OSError as error:
+        raise SettingsError(f"the settings file {path} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise SettingsError(f"the settings file {path} is not TOML: line {line} is not UTF-8") from None
+    except ValueError as error:
+        last = f"at line {len(text.splitlines())}, the last one"
+        why = str(error).replace("at end of document", last)  # elsewhere it says the line
+        raise SettingsError(f"the settings file {path} is not TOML: {why}") from None
+
+    def place(name: str) -> str:
+        found = re.search(rf"""^[ \t]*\[*[ \t]*(["']?){re.escape(name)}\1[ \t]*[].=]""", text, re.MULTILINE)
+        line = f", line {text.count(chr(10), 0, found.start()) + 1}" if found else ""
+        return f"{name} in {path}{line}"
+
+    _refuse_unknown(keys, place, [*_SETTINGS])
+    return {name.replace("-", "_"): (place(name), value) for name, value in keys.items()}
 
 
-def _refuse_unknown(names: Iterable[str], shown: Callable[[str], str], others: Collection[str] = ()) -> None:
-    """Raises SettingsError for a name that is neither a setting nor one of the ``others``."""
-    known = [*_SETTINGS, *others]
+def refuse_removed(name: str, shown: str) -> None:
+    """Raises SettingsError with what to do instead, if there was such a setting."""
+    if name in REMOVED:
+        raise SettingsError(f"{shown} was removed: {REMOVED[name]}")
+
+
+def _refuse_unknown(names: Iterable[str], shown: Callable[[str], str], known: Sequence[str]) -> None:
     for name in sorted(set(names) - set(known)):
-        if name in REMOVED:
-            raise SettingsError(f"{shown(name)} was removed: {REMOVED[name]}")
+        refuse_removed(name, shown(name))
         near = difflib.get_close_matches(name, known, 1, 0)
         raise SettingsError(f"there is no setting {shown(name)}; the nearest is {shown(near[0])}")
 
@@ -193,18 +183,6 @@ OPTIONS: Sequence[click.Option] = (
         help="A TOML file of settings.  [default: none]",
     ),
     *map(_SettingOption, DECLARED),
-    *(
-        click.Option(
-            [_option(name)],
-            hidden=True,
-            is_flag=False,
-            flag_value="true",
-            expose_value=False,
-            allow_from_autoenv=False,
-            callback=_refuse_removed,
-        )
-        for name in REMOVED
-    ),
 )
 
 

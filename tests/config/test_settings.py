@@ -136,7 +136,6 @@ def test_a_removed_setting_is_refused_with_what_to_do_instead(tmp_path: Path) ->
     for name, sentence in REMOVED.items():
         path = file(tmp_path, f'"{name}" = "S3CRET"')
         for message, shown in [
-            (why_refused({name: "S3CRET"}), f"--{name}"),
             (why_refused(environ={variable(name): "S3CRET"}), variable(name)),
             (why_refused({"config": path}), f"{name} in {path}, line 1"),
         ]:
