@@ -15,7 +15,7 @@ from tests.rabbitmq import RabbitMQ
 pytest_plugins = ["tests.times"]
 
 # Fixtures: a real Azurite, a real RabbitMQ.
-SERVICES = {"azurite", "rabbitmq", "rabbitmq_home"}
+SERVICES = {"azurite", "rabbitmq", "tls_rabbitmq"}
 
 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
     # Some CI, and a script in the background, ignore them; a process inherits that, but not a handler.
@@ -43,8 +43,6 @@ settings.load_profile("here")
 # where scripts/install installs programs, for the processes of the tests too
 _AZURITE = Path(__file__).parents[1] / "azurite/node_modules/.bin"
 os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), str(_AZURITE), os.environ["PATH"]])
-
-RABBITMQ_HOME = Path(__file__).parents[1] / ".rabbitmq"
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -85,13 +83,7 @@ def azurite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Azurite]:
 
 
 @pytest.fixture(scope="session")
-def rabbitmq_home() -> Path:
-    """Where scripts/up puts RabbitMQ if the machine has none. For tests that stop and start a broker."""
-    return RABBITMQ_HOME
-
-
-@pytest.fixture(scope="session")
-def rabbitmq(tmp_path_factory: pytest.TempPathFactory, rabbitmq_home: Path) -> Iterator[RabbitMQ]:
+def rabbitmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RabbitMQ]:
     """One real RabbitMQ for the whole run; each test uses its own project."""
-    with RabbitMQ(tmp_path_factory.mktemp("rabbitmq"), rabbitmq_home) as running:
+    with RabbitMQ(tmp_path_factory.mktemp("rabbitmq")) as running:
         yield running

@@ -1,5 +1,7 @@
 """RabbitMQ as a process of this one, for scripts and tests: no systemd, no root, no plugin.
 
+``python -P tests/rabbitmq.py FOLDER COMMAND...`` runs a command with a broker for its events.
+
 It listens on nothing but its AMQP port on loopback: the Erlang node has a name, as RabbitMQ needs, but
 neither epmd nor a port for other nodes and rabbitmqctl. So any number of brokers run side by side. Debian's
 wrapper scripts are not used: they work in /usr only.
@@ -13,14 +15,19 @@ import secrets
 import shutil
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
-from legacy_queue.private_folder import make_private, write_private
+import click
 
+from legacy_queue.private_folder import make_private, write_private
+from legacy_queue.server.signals import handle_stop, interrupt_on_signal
+
+HOME = Path(__file__).resolve().parents[1] / ".rabbitmq"  # where scripts/setup.sh unpacks Debian's packages
 _HOST = "127.0.0.1"
 _USER = "guest"
 _NODE = "rabbit@localhost"  # names the folders of its data: never to be changed
@@ -43,14 +50,12 @@ class RabbitMQUnavailable(Exception):
 class RabbitMQ:
     """A RabbitMQ with its data in ``folder``: durable queues, their messages and its port survive a restart.
 
-    Its only user has a random password, which stays the same for the folder. The program is the machine's,
-    else the one in ``home``. ``settings`` are lines for rabbitmq.conf. It ends with its owner, by the end of
-    its standard input.
+    Its only user has a random password, which stays the same for the folder. ``settings`` are lines for
+    rabbitmq.conf. It ends with its owner, by the end of its standard input.
     """
 
-    def __init__(self, folder: Path, home: Path, *, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(self, folder: Path, *, settings: Mapping[str, str] | None = None) -> None:
         self._folder = folder.resolve()
-        self._home = home
         self._settings = settings or {}
         self._process: subprocess.Popen[bytes] | None = None
         make_private(folder)
@@ -97,7 +102,8 @@ class RabbitMQ:
         self.stop()
 
     def _command(self) -> tuple[list[str], dict[str, str]]:
-        root, erlang, rabbitmq = _find(self._home)
+        erlang, rabbitmq = _find()
+        libraries = [str(path) for lib in ("usr/lib", "lib") for path in HOME.glob(f"{lib}/*-linux-*")]
         folder = self._folder
         write_private(folder / "definitions.json", json.dumps(_definitions(self._password)))
         settings = {
@@ -115,6 +121,7 @@ class RabbitMQ:
             "HOME": str(folder),
             "ROOTDIR": str(erlang.parents[2]),
             "BINDIR": str(erlang.parent),
+            "LD_LIBRARY_PATH": ":".join(libraries),
             "EMU": "beam",
             "PROGNAME": "erl",
             "ERL_LIBS": str(folder / "parts"),
@@ -131,9 +138,6 @@ class RabbitMQ:
             "RABBITMQ_ADVANCED_CONFIG_FILE": str(folder / "advanced.config"),
             "RABBITMQ_CONF_ENV_FILE": str(folder / "rabbitmq-env.conf"),
         }
-        if root != Path("/"):
-            libraries = [path for lib in ("usr/lib", "lib") for path in root.glob(f"{lib}/*-linux-*")]
-            environment["LD_LIBRARY_PATH"] = ":".join(map(str, libraries))
         return [str(erlang), *_FLAGS], environment
 
 
@@ -175,14 +179,30 @@ def _link_parts(plugins: Path, parts: Path) -> None:
             (parts / path.name).symlink_to(path)
 
 
-def _find(home: Path) -> tuple[Path, Path, Path]:
-    """The root, Erlang's erlexec and RabbitMQ's folder, as in Debian's packages."""
-    for root in (Path("/"), home.resolve()):
-        erlang = sorted(root.glob("usr/lib/erlang/erts-*/bin/erlexec"))
-        rabbitmq = sorted(root.glob("usr/lib/rabbitmq/lib/rabbitmq_server-*"))
-        if erlang and rabbitmq:
-            return root, erlang[-1], rabbitmq[-1]
-    raise RabbitMQUnavailable(
-        f"RabbitMQ is neither installed in /usr/lib/rabbitmq, with Erlang in /usr/lib/erlang, nor in {home}: "
-        "scripts/up --rabbitmq fetches it, and so does `apt-get install rabbitmq-server`."
-    )
+def _find() -> tuple[Path, Path]:
+    """Erlang's erlexec and RabbitMQ's folder."""
+    erlang = sorted(HOME.glob("usr/lib/erlang/erts-*/bin/erlexec"))
+    rabbitmq = sorted(HOME.glob("usr/lib/rabbitmq/lib/rabbitmq_server-*"))
+    if erlang and rabbitmq:
+        return erlang[-1], rabbitmq[-1]
+    raise RabbitMQUnavailable(f"There is no RabbitMQ in {HOME}: scripts/install --services fetches it.")
+
+
+def _main(folder: str, *words: str) -> int:
+    """Run the command with a broker that ends after it. Returns its exit code."""
+    interrupt_on_signal()
+    with RabbitMQ(Path(folder)) as broker:
+        click.echo(f"RabbitMQ publishes the events on {broker.url} (topic exchanges).\n")
+        # in the environment, since others can read a command line
+        command = subprocess.Popen(words, env={**os.environ, "LEGACY_QUEUE_AMQP_URL": broker.url})
+        handle_stop(lambda number, _: command.send_signal(number))
+        return command.wait()
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(_main(*sys.argv[1:]))
+    except RabbitMQUnavailable as unavailable:
+        sys.exit(f"Error: {unavailable}")
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -1,7 +1,6 @@
 """deploy/monitoring: promtool of Debian's prometheus checks it, and its metrics are those of a server."""
 
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -14,7 +13,7 @@ pytestmark = pytest.mark.processes
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "deploy/monitoring"
-PROMTOOL = shutil.which("promtool") or str(ROOT / ".promtool/usr/bin/promtool")
+PROMTOOL = ROOT / ".promtool/usr/bin/promtool"
 
 
 def promtool(*arguments: str, text: str = "") -> None:

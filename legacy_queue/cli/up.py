@@ -49,25 +49,15 @@ _REPORT_TIMEOUT = 1  # seconds for the sample worker to report its task at the e
     uses=("demo", "storage", "data_dir", "port", "claim_timeout", "amqp_url"),
 )
 @click.option("--demo", is_flag=True, help="Create a task, run the sample worker on it, show each step, end.")
-@click.option(
-    "--rabbitmq",
-    is_flag=True,
-    help="Only for scripts/up of the source tree: start a RabbitMQ for the events.",
-)
 @click.option("--azurite", is_flag=True, help="As --storage azurite.")
 @pass_given
-def up(given: Given, demo: bool, rabbitmq: bool, azurite: bool) -> None:
+def up(given: Given, demo: bool, azurite: bool) -> None:
     """Serve the queue and print commands to try. Ctrl-C stops the queue and its storage, and nothing is lost.
 
     A demonstration that is interrupted ends with exit code 130.
 
     Takes the options of serve. --control is set unless another setting excludes it.
     """
-    if rabbitmq:
-        raise click.ClickException(
-            "--rabbitmq is for scripts/up in the source tree: "
-            "start a broker, and give its URL with --amqp-url"
-        )
     if azurite:
         given.set("storage", "azurite")
     if not demo:

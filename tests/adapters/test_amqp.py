@@ -85,7 +85,7 @@ class TlsRabbitMQ(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def tls_rabbitmq(tmp_path_factory: pytest.TempPathFactory, rabbitmq_home: Path) -> Iterator[TlsRabbitMQ]:
+def tls_rabbitmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TlsRabbitMQ]:
     folder = tmp_path_factory.mktemp("rabbitmq")
     authority = LocalAuthority(tmp_path_factory.mktemp("tls"))
     authority.ensure(datetime.now(UTC))
@@ -96,7 +96,7 @@ def tls_rabbitmq(tmp_path_factory: pytest.TempPathFactory, rabbitmq_home: Path) 
         "ssl_options.cacertfile": str(authority.certificate),
         **{f"ssl_options.{name}": str(authority.server) for name in ("certfile", "keyfile")},
     }
-    with RabbitMQ(folder, rabbitmq_home, settings=settings) as running:
+    with RabbitMQ(folder, settings=settings) as running:
         yield TlsRabbitMQ(running, folder, authority.certificate, port)
 
 
@@ -229,7 +229,7 @@ def test_a_broker_that_refuses_the_login_is_away_and_the_log_says_once_why(
 
 
 def test_a_stopped_or_blocked_broker_is_away_until_it_is_started_again(
-    tls_rabbitmq: TlsRabbitMQ, rabbitmq_home: Path, connected: Callable[..., AmqpBroker]
+    tls_rabbitmq: TlsRabbitMQ, connected: Callable[..., AmqpBroker]
 ) -> None:
     rabbitmq = tls_rabbitmq.rabbitmq
     broker = connected(rabbitmq.url, "stopped")
@@ -244,7 +244,7 @@ def test_a_stopped_or_blocked_broker_is_away_until_it_is_started_again(
         with pytest.raises(BrokerAway):
             act()
     settings = {"disk_free_limit.absolute": "1000000GB"}
-    with RabbitMQ(tls_rabbitmq.folder, rabbitmq_home, settings=settings) as blocked:
+    with RabbitMQ(tls_rabbitmq.folder, settings=settings) as blocked:
         assert blocked.url == rabbitmq.url
         for act in acts:
             with pytest.raises(BrokerAway, match="it is short of memory or disk"):

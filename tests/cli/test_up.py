@@ -24,7 +24,7 @@ from tests.system.processes import LONG, wait_until
 pytestmark = pytest.mark.processes
 
 COMMAND = [sys.executable, "-m", "legacy_queue"]
-WITH_RABBITMQ = [sys.executable, str(Path(__file__).parents[2] / "scripts" / "up_with_rabbitmq.py")]
+RABBITMQ = Path(__file__).parents[1] / "rabbitmq.py"
 
 
 class Up(NamedTuple):
@@ -84,9 +84,11 @@ def printed_until(process: subprocess.Popen[str], last: str) -> str:
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
     """With an Azurite, and a broker that ends with it."""
-    data_dir = str(tmp_path_factory.mktemp("up"))
-    options = ("--azurite", "--azurite-default-account", "--data-dir", data_dir)
-    with up(*options, program=WITH_RABBITMQ) as started:
+    data_dir = tmp_path_factory.mktemp("up")
+    options = ("--azurite", "--azurite-default-account", "--data-dir", str(data_dir))
+    with_rabbitmq = [sys.executable, "-P", str(RABBITMQ), str(data_dir / "rabbitmq")]
+    program = str(Path(sys.executable).with_name("legacy-queue"))
+    with up(*options, program=[*with_rabbitmq, program, "up"]) as started:
         yield started
     with pytest.raises(ConnectionRefusedError), consumer(started.broker, "taskcluster-queue"):
         pass
