@@ -18,7 +18,7 @@ from tests.domain.tasks import task_body
 from tests.system.http_queue import in_time
 from tests.system.processes import LONG, client_env, run, wait_until
 
-from .engine import IMAGE, LABELS, Services, build_images, podman
+from .engine import IMAGE, LABELS, ROOT, Services, build, build_images, image_options, podman
 
 # the first test waits for the builds; the first on a machine installs everything that the image holds
 pytestmark = [pytest.mark.timeout(900), pytest.mark.nightly]
@@ -99,6 +99,14 @@ def test_the_image_runs_a_task_where_only_its_volume_and_tmp_can_be_written() ->
     assert "is completed, run 0" in demo
     script = "touch /opt/legacy-queue/a || touch /usr/a || touch /var/tmp/a || echo none"
     assert podman("run", "--rm", *options, "--entrypoint=sh", IMAGE, "-c", script) == "none\n"
+
+
+def test_the_image_has_the_same_layers_when_it_is_built_again(tmp_path: Path) -> None:
+    tags = [f"{IMAGE}:first", f"{IMAGE}:second"]
+    for tag in tags:
+        build("--tag", tag, "--no-cache", "--timestamp=0", *image_options(tmp_path), ROOT)
+    first, second = (podman("image", "inspect", "--format", "{{.RootFS.Layers}}", tag) for tag in tags)
+    assert first == second
 
 
 def test_the_image_says_its_source_and_holds_no_installer_no_secret_and_no_setting_of_its_build() -> None:
