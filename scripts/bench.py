@@ -5,10 +5,11 @@ a server of its own for each side. The sides run in turn, in rounds, on the same
 mean something, figures of two runs do not. Costs are for a cycle: requests to Azurite by method and name, and
 ms of CPU, also of this process ("load"). What a server does after it has rested counts with its next load.
 
-Parts: cycle (each storage, two processes, the floor; with one client also what each call costs), growth
-(embedded with as many tasks stored), waiting (claimWork), page (open in a browser, which takes CPU of the
-machine too: compare the CPU of the servers), start (CPU and memory of all processes of a command when it is
-ready; its first round writes the bytecode). Options after -- go to `legacy-queue serve`.
+Parts: cycle (each storage, two processes, the floor, and "hello", a bare Flask on the same gunicorn worker;
+with one client also what each call costs), growth (embedded with as many tasks stored), waiting (claimWork),
+page (open in a browser, which takes CPU of the machine too: compare the CPU of the servers), start (CPU and
+memory of all processes of a command when it is ready; its first round writes the bytecode). Options after --
+go to `legacy-queue serve`.
 """
 
 import argparse
@@ -52,7 +53,7 @@ SIDES = {
     "azurite": "azurite --azurite-default-account",
 }
 RATIOS = {
-    "embedded": ("memory",),
+    "embedded": ("memory", "hello"),
     "2 processes": ("embedded",),
     "azurite": ("floor/1", "floor/8"),
     "page open": ("embedded",),
@@ -305,6 +306,7 @@ class Bench:
             started = {}
             for kind, suffix in product(SIDES, self._trees):
                 started[kind + suffix] = stack.enter_context(self._server(kind, suffix))
+            started["hello"] = stack.enter_context(self._server("hello"))
             # an Azurite of their own: what the account has stored makes each request dearer
             azurite = stack.enter_context(self._server("azurite"))
             floors = [Floor(azurite, share) for share in (1, 8)]
@@ -381,7 +383,9 @@ class Bench:
             count.write_text(COUNT_REQUESTS)
             path = f"{tree}/azurite/node_modules/.bin:{os.environ['PATH']}"
             environment = {**os.environ, "PYTHONPATH": str(tree), "PATH": path, "NODE_OPTIONS": f"-r {count}"}
-            program = f"{tree}/.venv/bin/python -P -m legacy_queue serve --storage {SIDES[kind]} --port 0"
+            module = ROOT / "scripts/bench_hello.py" if kind == "hello" else "-m legacy_queue"
+            storage = SIDES.get(kind, "memory")
+            program = f"{tree}/.venv/bin/python -P {module} serve --storage {storage} --port 0"
             command = [*program.split(), "--data-dir", data or folder, *words, *self._options.serve]
             with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=log) as server:
                 assert server.stdout
