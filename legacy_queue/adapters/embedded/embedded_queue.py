@@ -5,9 +5,10 @@ nobody has hidden: a clock that is set back must not hide that one. ``receipt`` 
 has an older one has lost the message. ``rank`` orders messages that are visible: it is the time of the last
 put, receive or update in nanoseconds, made unique.
 
-A poll first reads which messages are visible. Most polls find none, and have taken no lock and written
-nothing then. One UPDATE takes what was found, unless another process was faster: so two processes never
-receive the same message, and a process that dies leaves nothing half done.
+A poll first reads which messages are visible. Most polls find none: they are a single statement, which takes
+no lock and writes nothing, where an UPDATE that finds nothing costs 70 % more. One UPDATE takes what was
+found, unless another process was faster: so two processes never receive the same message, and a process that
+dies leaves nothing half done.
 
 What is ugly, and stays: a message that has expired is in the table until somebody deletes it, and the index
 by visibility does not know that it has expired. A poll that would skip such messages could read thousands of
@@ -52,14 +53,15 @@ _NEVER = epoch_milliseconds(datetime(MAXYEAR, 12, 31, tzinfo=UTC))  # of a messa
 _PLUS_AND_SLASH = b"\xfb\xff\xbf"  # "+/+/" in base64, where it begins at a multiple of three bytes
 _COLUMNS = "id, receipt, text, inserted, expires, visible, dequeued"
 _ALWAYS = 0  # when a message without a delay is visible, whatever becomes of the clock
-# The ids of the first visible messages, of both kinds. Each kind is found in the order of the index.
-_VISIBLE = f"""SELECT id FROM (
+# The ids of the first visible messages, of both kinds. Each kind is found in the order of the index. One NULL
+# says that there are none, no row at all that there is no such queue.
+_VISIBLE = f"""SELECT id FROM queues LEFT JOIN (
     SELECT * FROM (SELECT id, rank FROM messages WHERE queue = ? AND visible = {_ALWAYS}
       ORDER BY rank LIMIT ?)
     UNION ALL
     SELECT * FROM (SELECT id, rank FROM messages WHERE queue = ? AND visible > {_ALWAYS} AND visible <= ?
       ORDER BY visible, rank LIMIT ?)
-  ) ORDER BY rank LIMIT ?"""
+  ) ON TRUE WHERE name = ? ORDER BY rank LIMIT ?"""
 # Each message has a place, 0 for the first. By it the messages keep their order, and the receipts of one poll
 # differ: four digits before base64 are base64, too.
 _TAKE = f"""UPDATE messages
@@ -134,7 +136,10 @@ class EmbeddedQueue(Queue):
     def receive(self, count: int, hidden_for: timedelta) -> Sequence[QueuedMessage]:
         now = self._now()
         hidden_until = now + _milliseconds(hidden_for)
-        while found := self._database.rows(_VISIBLE, (self.name, count, self.name, now, count, count)):
+        asked = (self.name, count, self.name, now, count, self.name, count)
+        while found := self._database.rows(_VISIBLE, asked):
+            if found[0][0] is None:
+                return []
             ids = to_json([message_id for (message_id,) in found]).decode()
             values = _receipt(), hidden_until, self._database.rank(count), ids, now, now
             taken = self._database.change_rows(_TAKE, values)
@@ -143,8 +148,7 @@ class EmbeddedQueue(Queue):
             if taken:
                 # SQLite may return them in any order; their receipts begin with their places
                 return [_message(now, row) for row in sorted(taken, key=itemgetter(1))]
-        self._require()
-        return []
+        raise QueueNotFound
 
     def messages(self) -> list[QueuedMessage]:
         """The messages, visible or not, in the order of visibility; up to 5,000. Raises QueueNotFound."""
