@@ -3,7 +3,7 @@
 import ipaddress
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
@@ -13,38 +13,51 @@ from urllib.parse import urlsplit
 import click
 
 from legacy_queue.domain.authentication import Client
-from legacy_queue.domain.hosts import Network
 from legacy_queue.domain.ids import TASK_QUEUE_ID
 from legacy_queue.domain.scopes import OPEN_READS, READS, covers, is_scope
 from legacy_queue.domain.times import parse_duration
 
+Read = Callable[[Any], Any]
 _LABEL = "[a-z0-9]([a-z0-9_-]{0,61}[a-z0-9])?"
-_HOST = "a host name or an IP address, or several, without port and wildcard"
-_NETWORK = "addresses or networks of proxies, like 127.0.0.1 or 10.0.0.0/8"
-_ORIGIN = "auto, none, *, or origins like https://tools.example.com, without a path"
-Parse = Callable[[Any], Any]
+_WRONG = (ValueError, TypeError, RuntimeError)  # the last for JSON that is too deep, and no home directory
+
+
+class _WrongPartError(ValueError):
+    """Names the part of a value that is wrong. The texts of other errors may have a secret."""
 
 
 class Value(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no argument for it
     """A type of values. ``words`` are all of them, if they are few. Options of ``multiple`` may be repeated.
 
-    ``parse`` raises ValueError: its message says what was expected, and never repeats a secret.
+    ``read`` takes text or a value of TOML, and raises one of _WRONG for what is not ``expected``.
     """
 
     name = "value"
     envvar_list_splitter = ","
 
-    def __init__(self, parse: Parse, words: Sequence[str] = (), multiple: bool = False) -> None:
-        self.parse = parse
+    def __init__(self, expected: str, read: Read, words: Sequence[str] = (), multiple: bool = False) -> None:
+        self._expected = expected
+        self._read = read
         self.words = words
         self.multiple = multiple
+
+    def parse(self, value: Any) -> Any:
+        """Raises ValueError, which says what was expected, and never repeats a secret."""
+        try:
+            return self._read(value)
+        except _WRONG as error:
+            part = f"{error}: " if isinstance(error, _WrongPartError) else ""
+            raise ValueError(f"{part}expected {self._expected}") from None
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         try:
             return self.parse(value)
         except ValueError as error:
-            said = str(error)
-            self.fail(said if repr(value) in said else f"{value!r}: {said}", param, ctx)
+            self.fail(f"{value!r}: {error}", param, ctx)
+
+
+def _expecting(expected: str, **more: Any) -> Callable[[Read], Value]:
+    return lambda read: Value(expected, read, **more)
 
 
 def without_secrets(text: str) -> str:
@@ -52,91 +65,6 @@ def without_secrets(text: str) -> str:
     text = re.sub(r"[?#].*", "?***", text, flags=re.DOTALL)
     return re.sub(
         r"^([a-z][a-z0-9+.-]*://)?([^:/@]*:)?.*@", r"\1\2***@", text, flags=re.DOTALL | re.IGNORECASE
-    )
-
-
-def matching(pattern: str, expected: str, read: Callable[[str], Any] = str) -> Value:
-    """The type of text that the whole pattern matches; if ``read`` is int, also of an int of TOML."""
-
-    def parse(value: Any) -> Any:
-        if type(value) not in (str, read) or not re.fullmatch(pattern, str(value), re.DOTALL):
-            raise ValueError(f"expected {expected}")
-        return read(value)
-
-    return Value(parse)
-
-
-def one_of(*words: str) -> Value:
-    return Value(matching("|".join(words), f"{', '.join(words[:-1])} or {words[-1]}").parse, words)
-
-
-def _duration(
-    expected: str, lowest: timedelta = timedelta(seconds=1), highest: timedelta = timedelta(days=5)
-) -> Value:
-    def parse(value: Any) -> timedelta:
-        try:
-            duration = parse_duration(str(value))
-            if duration.microseconds:
-                raise ValueError
-        except ValueError:
-            raise ValueError("expected a duration of whole seconds, like 20m, 3m31s, 1h or 2d") from None
-        if not lowest <= duration <= highest:
-            raise ValueError(f"expected {expected}")
-        return duration
-
-    return Value(parse)
-
-
-def _url(scheme: str, expected: str) -> Value:
-    pattern = rf"{scheme}://[^\s/?#{{}}@]+[^\s?#{{}}@]*"
-    return matching(pattern, f"a URL {expected}", lambda text: text.rstrip("/"))
-
-
-text = matching(".+", "text")
-count = matching(r"[1-9]\d{0,2}", "a number from 1 to 999", int)
-duration = _duration("at most 5d: no deadline is later")
-sas_life = _duration("6m to 5d: workers fetch new URLs 310 s before the end", timedelta(minutes=6))
-claim_work_wait = _duration("0s to 20s: clients give up after 30 s", timedelta(0), timedelta(seconds=20))
-prefix = matching("[a-z][a-z0-9]{0,10}", "1 to 11 of a-z and 0-9, a letter first")
-project = matching("[a-zA-Z0-9_-]{1,64}", "1 to 64 of a-z, A-Z, 0-9, - and _")
-url = _url("https?", "that starts with http:// or https:// and has no user, password or query")
-azure_url = _url("https", "that starts with https:// and has no query: tokens are not sent over plain HTTP")
-account = matching("[a-z0-9]{3,24}", "3 to 24 of a-z and 0-9")
-proxy = matching(
-    r"http://[^\s/?#{}@]+/?",
-    "the URL of an HTTP proxy, like http://proxy.example.com:3128, without user and password",
-)
-
-
-@Value
-def port(value: Any) -> int:
-    expected = "a port, 0 to 65535; 0 lets the system choose"
-    number: int = matching(r"\d{1,5}", expected, int).parse(value)
-    if number > 65535:
-        raise ValueError(f"expected {expected}")
-    return number
-
-
-def _flag(value: Any) -> bool:
-    words = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
-    if str(value).lower() not in words:
-        raise ValueError("expected true or false")
-    return words[str(value).lower()]
-
-
-flag = Value(_flag, ("true", "false"))
-
-
-@Value
-def amqp_url(value: Any) -> str:
-    with suppress(ValueError):  # its message may hold a part of the password
-        url = urlsplit(matching("[!-~]+", "").parse(value))
-        is_broker = url.scheme in ("amqp", "amqps") and url.hostname and url.port != 0
-        if is_broker and not url.query and not url.fragment:
-            return str(value)
-    raise ValueError(
-        "expected a URL like amqp://user:password@host:5672/vhost, or with amqps://, and no query; "
-        "special characters of a URL must be percent-encoded in the password"
     )
 
 
@@ -148,90 +76,178 @@ def duration_text(duration: timedelta) -> str:
     return f"{seconds // size}{unit}"
 
 
-def _structure(value: Any, kind: type[Any], expected: str) -> Any:
+def is_secret(value: Any) -> bool:
+    return isinstance(value, str) and re.fullmatch("[!-~]{22,}", value) is not None
+
+
+def _check(is_right: bool) -> None:
+    if not is_right:
+        raise ValueError
+
+
+def matching(pattern: str, expected: str, read: Callable[[str], Any] = str) -> Value:
+    """The type of text that the whole pattern matches; if ``read`` is int, also of an int of TOML."""
+
+    @_expecting(expected)
+    def value_type(value: Any) -> Any:
+        _check(type(value) in (str, read) and re.fullmatch(pattern, str(value), re.DOTALL) is not None)
+        return read(value)
+
+    return value_type
+
+
+def one_of(*words: str) -> Value:
+    return Value(f"{', '.join(words[:-1])} or {words[-1]}", matching("|".join(words), "").parse, words)
+
+
+def _duration(lowest: str, highest: str, why: str) -> Value:
+    @_expecting(f"a duration of whole seconds from {lowest} to {highest}, like 20s, 3m31s or 2h: {why}")
+    def value_type(value: Any) -> timedelta:
+        duration = parse_duration(str(value))
+        _check(not duration.microseconds and parse_duration(lowest) <= duration <= parse_duration(highest))
+        return duration
+
+    return value_type
+
+
+def _url(scheme: str, expected: str) -> Value:
+    pattern = rf"{scheme}://[^\s/?#{{}}@]+[^\s?#{{}}@]*"
+    return matching(pattern, f"a URL that starts with {expected}", lambda text: text.rstrip("/"))
+
+
+text = matching(".+", "text")
+count = matching(r"[1-9]\d{0,2}", "a number from 1 to 999", int)
+duration = _duration("1s", "5d", "no deadline is later")
+sas_life = _duration("6m", "5d", "workers fetch new URLs 310 s before the end")
+claim_work_wait = _duration("0s", "20s", "clients give up after 30 s")
+prefix = matching("[a-z][a-z0-9]{0,10}", "1 to 11 of a-z and 0-9, a letter first")
+project = matching("[a-zA-Z0-9_-]{1,64}", "1 to 64 of a-z, A-Z, 0-9, - and _")
+url = _url("https?", "http:// or https:// and has no user, password or query")
+azure_url = _url("https", "https:// and has no query: tokens are not sent over plain HTTP")
+account = matching("[a-z0-9]{3,24}", "3 to 24 of a-z and 0-9")
+proxy = matching(
+    r"http://[^\s/?#{}@]+/?",
+    "the URL of an HTTP proxy, like http://proxy.example.com:3128, without user and password",
+)
+
+
+@_expecting("a path; ~ is a home directory that exists")
+def path(value: Any) -> Path:
+    return Path(text.parse(value)).expanduser()
+
+
+@_expecting("a port, 0 to 65535; 0 lets the system choose")
+def port(value: Any) -> int:
+    number = int(matching(r"\d{1,5}", "", int).parse(value))
+    _check(number <= 65535)
+    return number
+
+
+@_expecting("true or false", words=("true", "false"))
+def flag(value: Any) -> bool:
+    word = str(value).lower()
+    _check(word in ("true", "1", "yes", "false", "0", "no"))
+    return word in ("true", "1", "yes")
+
+
+@_expecting(
+    "a URL like amqp://user:password@host:5672/vhost, or with amqps://, and no query; "
+    "special characters of a URL must be percent-encoded in the password"
+)
+def amqp_url(value: Any) -> str:
+    url = urlsplit(matching("[!-~]+", "").parse(value))
+    _check(url.scheme in ("amqp", "amqps") and bool(url.hostname) and url.port != 0)
+    _check(not url.query and not url.fragment)
+    return str(value)
+
+
+def _structure(value: Any, kind: type[Any]) -> Any:
     """A table or list of the file; an option or a variable has it as JSON."""
-    try:
-        value = json.loads(value) if isinstance(value, str) else value
-    except (ValueError, RecursionError):
-        raise ValueError("expected JSON here, a table or list in the file") from None
-    if not isinstance(value, kind):
-        raise ValueError(f"expected {expected}")
+    value = json.loads(value) if isinstance(value, str) else value
+    _check(isinstance(value, kind))
     return value
 
 
 def _scopes(value: Any) -> tuple[str, ...]:
-    if not isinstance(value, list) or not all(is_scope(scope) for scope in value):
-        raise ValueError("expected a list of scopes, each of printable ASCII characters")
+    _check(isinstance(value, list) and all(is_scope(scope) for scope in value))
     return tuple(value)
 
 
-def _anonymous_scopes(value: Any) -> tuple[str, ...]:
+@_expecting(f"reads, none, or scopes to read: {', '.join(READS)}", multiple=True)
+def anonymous_scopes(value: Any) -> tuple[str, ...]:
     if value in ("reads", "none"):
         return OPEN_READS if value == "reads" else ()
     scopes = _scopes(value.split(",") if isinstance(value, str) else value)
-    for scope in scopes:
-        if not covers(READS, [scope]):
-            raise ValueError(f"expected reads, none, or scopes to read: {', '.join(READS)}")
+    _check(all(covers(READS, [scope]) for scope in scopes))
     return scopes
 
 
-anonymous_scopes = Value(_anonymous_scopes, multiple=True)
+def _items(value: Any, kind: str, read: Callable[[str, Any], Any]) -> Iterator[Any]:
+    """What ``read`` makes of each name and value of a table."""
+    for name, item in _structure(value, dict).items():
+        try:
+            yield read(name, item)
+        except _WRONG:
+            raise _WrongPartError(f"{kind} {name!r}") from None
 
 
-@Value
+def _client(client_id: str, wire: Any) -> Client:
+    _check(re.fullmatch(r"[A-Za-z0-9!@/:.+|_-]+", client_id) is not None)
+    _check(isinstance(wire, dict) and set(wire) == {"accessToken", "scopes"})
+    _check(is_secret(wire["accessToken"]) and len(wire["accessToken"]) <= 128)
+    return Client(client_id, wire["accessToken"], _scopes(wire["scopes"]))
+
+
+@_expecting(
+    "a table, or JSON, that has for each clientId (letters, digits and @/:.+|_-) "
+    "an accessToken of 22 to 128 printable ASCII characters, and a list of scopes"
+)
 def clients(value: Any) -> tuple[Client, ...]:
-    expected = "a table for each clientId: accessToken (at least 22 characters) and scopes"
-    clients = []
-    for client_id, client in _structure(value, dict, expected).items():
-        if not isinstance(client, dict) or set(client) != {"accessToken", "scopes"}:
-            raise ValueError(f"client {client_id!r}: expected {expected}")
-        token = client["accessToken"]
-        if not is_secret(token) or len(token) > 128:
-            raise ValueError(
-                f"client {client_id!r}: expected an accessToken of 22 to 128 printable ASCII characters"
-            )
-        if not re.fullmatch(r"[A-Za-z0-9!@/:.+|_-]+", client_id):
-            raise ValueError(f"client {client_id!r}: expected letters, digits and @/:.+|_- in a clientId")
-        clients.append(Client(client_id, token, _scopes(client["scopes"])))
-    return tuple(clients)
+    return tuple(_items(value, "client", _client))
 
 
-@Value
+@_expecting("a table, or JSON, that has a list of scopes for each role")
 def roles(value: Any) -> Mapping[str, tuple[str, ...]]:
-    table = _structure(value, dict, "a table: a list of scopes for each role")
-    return {role: _scopes(scopes) for role, scopes in table.items()}
+    return dict(_items(value, "role", lambda role, scopes: (role, _scopes(scopes))))
 
 
-@Value
+def _policy(pool: str, policy: Any) -> tuple[str, str]:
+    _check(re.fullmatch(TASK_QUEUE_ID, pool) is not None and policy in ("optional", "required"))
+    return pool, policy
+
+
+@_expecting('a table, or JSON, like "provisionerId/workerType" = "optional" or "required"')
+def policies(value: Any) -> Mapping[str, str]:
+    return dict(_items(value, "pool", _policy))
+
+
+@_expecting(
+    "a list of secrets, or text with commas between them, each of 22 printable ASCII characters or more "
+    "and no space: the first one signs, any of them verifies"
+)
 def secrets(value: Any) -> tuple[str, ...]:
-    expected = (
-        "a list of secrets, or text with commas between them, each of 22 printable ASCII "
-        "characters or more and no space: the first one signs, any of them verifies"
-    )
     if isinstance(value, str) and not value.startswith("["):
         value = [secret for secret in value.split(",") if secret]
-    value = _structure(value, list, expected)
-    if not all(map(is_secret, value)):
-        raise ValueError(f"expected {expected}")
+    value = _structure(value, list)
+    _check(all(map(is_secret, value)))
     return tuple(value)
 
 
-def _several(read: Parse, expected: str) -> Parse:
-    """A parser of a list, or of text with commas between the items."""
+def _several(expected: str, read: Read) -> Value:
+    """The type of a list, or of text with commas between the items."""
 
-    def parse(value: Any) -> tuple[Any, ...]:
-        items = value.split(",") if isinstance(value, str) else _structure(value, list, expected)
-        return tuple(map(read, items))
+    @_expecting(expected, multiple=True)
+    def value_type(value: Any) -> tuple[Any, ...]:
+        return tuple(map(read, value.split(",") if isinstance(value, str) else _structure(value, list)))
 
-    return parse
+    return value_type
 
 
 def _host(value: Any) -> str:
     name = str(value).lower()
     with suppress(ValueError):
         return str(ipaddress.ip_address(name.replace("%", "no zone")))  # a certificate has no zone
-    if len(name) > 253 or not re.fullmatch(rf"{_LABEL}(\.{_LABEL})*", name):
-        raise ValueError(f"expected {_HOST}")
+    _check(len(name) <= 253 and re.fullmatch(rf"{_LABEL}(\.{_LABEL})*", name) is not None)
     return name
 
 
@@ -240,45 +256,15 @@ def _host_pattern(value: Any) -> str:
     return text if text == "*" else f"*.{_host(text[2:])}" if text.startswith("*.") else _host(text)
 
 
-def _origin(value: Any) -> str:
-    if not re.fullmatch(r"https?://[a-z0-9_.:\[\]-]+", str(value)):
-        raise ValueError(f"expected {_ORIGIN}")
-    return str(value)
+tls_names = _several("a host name or an IP address, or several, without port and wildcard", _host)
+hosts = _several("a host name or an IP address, or several, without port", _host_pattern)
+networks = _several(
+    "addresses or networks of proxies, like 127.0.0.1 or 10.0.0.0/8",
+    lambda text: ipaddress.ip_network(str(text)),
+)
+_listed_origins = _several("", matching(r"https?://[a-z0-9_.:\[\]-]+", "").parse)
 
 
-def _network(value: Any) -> Network:
-    with suppress(ValueError):
-        return ipaddress.ip_network(str(value))
-    raise ValueError(f"expected {_NETWORK}")
-
-
-def _origins(value: Any) -> tuple[str, ...]:
-    return (value,) if value in ("auto", "none", "*") else tuple(_several(_origin, _ORIGIN)(value))
-
-
-networks = Value(_several(_network, _NETWORK), multiple=True)
-tls_names = Value(_several(_host, _HOST), multiple=True)
-hosts = Value(_several(_host_pattern, _HOST.replace(" and wildcard", "")), multiple=True)
-origins = Value(_origins, multiple=True)
-
-
-def is_secret(value: Any) -> bool:
-    return isinstance(value, str) and re.fullmatch("[!-~]{22,}", value) is not None
-
-
-@Value
-def policies(value: Any) -> Mapping[str, str]:
-    expected = 'a table: "provisionerId/workerType" = "optional" or "required"'
-    table: dict[str, str] = _structure(value, dict, expected)
-    for name, policy in table.items():
-        if not re.fullmatch(TASK_QUEUE_ID, name) or policy not in ("optional", "required"):
-            raise ValueError(f"{name!r} = {policy!r}: expected {expected}")
-    return table
-
-
-@Value
-def path(value: Any) -> Path:
-    try:
-        return Path(text.parse(value)).expanduser()
-    except RuntimeError:
-        raise ValueError("expected a path: there is no such home directory") from None
+@_expecting("auto, none, *, or origins like https://tools.example.com, without a path", multiple=True)
+def origins(value: Any) -> tuple[str, ...]:
+    return (value,) if value in ("auto", "none", "*") else tuple(_listed_origins.parse(value))
