@@ -167,7 +167,7 @@ def test_of_too_many_answers_that_wait_for_their_clients_the_one_that_waits_long
 def test_a_body_times_out_below_the_rate_of_a_workers_link_but_not_by_pauses_of_the_server(
     bytes_a_second: int, pause: int, is_too_slow: bool
 ) -> None:
-    client = SlowClient(bytes_a_second)
+    client = Client(bytes_a_second)
     connection = ClientSocket(client, {}, Timeouts(), lambda: client.seconds)
     connection.recv(8192)
     with pytest.raises(TimeoutError) if is_too_slow else nullcontext():
@@ -176,11 +176,12 @@ def test_a_body_times_out_below_the_rate_of_a_workers_link_but_not_by_pauses_of_
             client.seconds += pause
 
 
-class SlowClient:
-    """A connection on which some bytes come in each second of its own clock."""
+class Client:
+    """A connection that takes all answers, and on which some bytes come in each second of its own clock."""
 
-    def __init__(self, bytes_a_second: int) -> None:
+    def __init__(self, bytes_a_second: int = 0) -> None:
         self.seconds = 0.0
+        self.taken: list[bytes] = []
         self._bytes = bytes_a_second
 
     def fileno(self) -> int:
@@ -190,32 +191,22 @@ class SlowClient:
         self.seconds += 1
         return bytes(self._bytes)
 
+    def settimeout(self, _seconds: float | None) -> None: ...
+
+    def send(self, data: bytes) -> int:
+        self.taken.append(bytes(data))
+        return len(data)
+
 
 def test_a_head_is_sent_together_with_the_first_bytes_of_its_body() -> None:
-    taken = TakingClient()
-    connection = ClientSocket(taken, {}, Timeouts())
+    client = Client()
+    connection = ClientSocket(client, {}, Timeouts())
     for answer_of in ((b"head", b"body", b"more"), (b"head",)):
         connection.expect_request()
         for data in answer_of:
             connection.sendall(data)
         connection.end_answer()
-    assert taken.sent == [b"headbody", b"more", b"head"]
-
-
-class TakingClient:
-    """A connection that takes all that is sent."""
-
-    def __init__(self) -> None:
-        self.sent: list[bytes] = []
-
-    def fileno(self) -> int:
-        return -1
-
-    def settimeout(self, _seconds: float | None) -> None: ...
-
-    def send(self, data: bytes) -> int:
-        self.sent.append(bytes(data))
-        return len(data)
+    assert client.taken == [b"headbody", b"more", b"head"]
 
 
 def test_an_idle_connection_is_closed_in_time() -> None:
