@@ -117,7 +117,7 @@ def _read_environment(ctx: click.Context, _param: click.Parameter, path: Path | 
             for name, value in os.environ.items()
             if name.startswith(PREFIX) and not name.startswith(f"{PREFIX}TEST_")
         }
-        _refuse_unknown(variables, _variable, [*_SETTINGS, CONFIG, *_CLIENT_VARIABLES])
+        _refuse_unknown(variables, [*_SETTINGS, CONFIG, *_CLIENT_VARIABLES], _variable, _variable)
         for name in _SETTINGS:
             if variables.get(name) == "":  # click would take the default
                 raise SettingsError(f"{_variable(name)} is empty: expected a value, or no such variable")
@@ -147,7 +147,7 @@ def _read_file(path: Path) -> dict[str, tuple[str, Any]]:
         line = f", line {text.count(chr(10), 0, found.start()) + 1}" if found else ""
         return f"{name} in {path}{line}"
 
-    _refuse_unknown(keys, place, [*_SETTINGS])
+    _refuse_unknown(keys, [*_SETTINGS], place, str)
     return {name.replace("-", "_"): (place(name), value) for name, value in keys.items()}
 
 
@@ -157,11 +157,13 @@ def refuse_removed(name: str, shown: str) -> None:
         raise SettingsError(f"{shown} was removed: {REMOVED[name]}")
 
 
-def _refuse_unknown(names: Iterable[str], shown: Callable[[str], str], known: Sequence[str]) -> None:
+def _refuse_unknown(
+    names: Iterable[str], known: Sequence[str], place: Callable[[str], str], spelled: Callable[[str], str]
+) -> None:
     for name in sorted(set(names) - set(known)):
-        refuse_removed(name, shown(name))
+        refuse_removed(name, place(name))
         near = difflib.get_close_matches(name, known, 1, 0)
-        raise SettingsError(f"there is no setting {shown(name)}; the nearest is {shown(near[0])}")
+        raise SettingsError(f"there is no setting {place(name)}; the nearest is {spelled(near[0])}")
 
 
 def _option(name: str) -> str:

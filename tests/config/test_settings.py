@@ -123,12 +123,12 @@ def test_an_empty_variable_is_refused() -> None:
     ("name", "nearest"), [("claim-timeuot", "claim-timeout"), ("development-client", "")]
 )
 def test_an_unknown_setting_is_refused_with_the_nearest_name(tmp_path: Path, name: str, nearest: str) -> None:
+    path = file(tmp_path, f'"{name}" = "S3CRET"')
     for message, unknown, other in [
         (why_refused(environ={variable(name): "S3CRET"}), variable(name), variable(nearest)),
-        (why_refused({"config": file(tmp_path, f'"{name}" = "S3CRET"')}), name, nearest),
+        (why_refused({"config": path}), f"{name} in {path}, line 1", nearest),
     ]:
-        assert f"there is no setting {unknown}" in message
-        assert f"the nearest is {other}" in message
+        assert message.startswith(f"there is no setting {unknown}; the nearest is {other}")
     assert "the nearest is LEGACY_QUEUE_ROOT_URL" in why_refused(environ={"LEGACY_QUEUE_ROOT_URI": "S3CRET"})
 
 
