@@ -3,6 +3,7 @@
 import json
 import socket
 import ssl
+from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
@@ -160,6 +161,16 @@ def test_of_too_many_answers_that_wait_for_their_clients_the_one_that_waits_long
                 assert len(whole) > len(served.application.answer)
 
 
+def test_a_client_that_was_fast_gets_no_more_time_for_the_rest_of_its_body() -> None:
+    client = Client(1_000_000)
+    connection = ClientSocket(client, {}, Timeouts(), lambda: client.seconds)
+    for _ in range(100):
+        connection.recv(8192)
+    client.bytes_a_second = 1
+    with pytest.raises(TimeoutError):
+        deque((connection.recv(8192) for _ in range(32)), maxlen=0)
+
+
 @pytest.mark.parametrize(
     ("bytes_a_second", "pause", "is_too_slow"),
     [(1127, 0, True), (4000, 0, True), (4100, 0, False), (4100, 60, False)],
@@ -182,14 +193,14 @@ class Client:
     def __init__(self, bytes_a_second: int = 0) -> None:
         self.seconds = 0.0
         self.taken: list[bytes] = []
-        self._bytes = bytes_a_second
+        self.bytes_a_second = bytes_a_second
 
     def fileno(self) -> int:
         return -1
 
     def recv(self, _size: int) -> bytes:
         self.seconds += 1
-        return bytes(self._bytes)
+        return bytes(self.bytes_a_second)
 
     def settimeout(self, _seconds: float | None) -> None: ...
 
@@ -217,11 +228,12 @@ def test_an_idle_connection_is_closed_in_time() -> None:
         assert not logged
 
 
-def test_a_body_that_the_application_does_not_read_is_discarded_before_the_next_request() -> None:
+def test_a_body_that_the_application_does_not_read_is_discarded_before_the_next_request_or_the_end() -> None:
     with serving() as served:
         served.application.reads = False
-        post = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5000000\r\n\r\n"
-        connection = served.connect(post + bytes(5_000_000) + closing(GET))
+        post = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5000000\r\n"
+        body = bytes(5_000_000)
+        connection = served.connect(post + b"\r\n" + body + closing(post) + body)
         assert read_all(connection).count(b"HTTP/1.1 200") == 2
 
 
