@@ -24,6 +24,7 @@ MAX_LENGTH = 72 * 1024
 # names in a header, and in Signature
 _FIELDS = {"id": "client_id", "ts": "timestamp", "hash": "payload_hash"}
 _FIELDS |= {name: name for name in ("nonce", "ext", "mac", "app", "dlg")}
+_NAMES = frozenset(_FIELDS)
 _REQUIRED = ("id", "ts", "nonce", "mac")
 # npm's hawk accepts the last comma, mohawk a space before "=", and a client in Go sends ext=""
 _PAIR = re.compile(r'\s*(\w+)\s*=\s*"([^"]*)"\s*')
@@ -108,7 +109,7 @@ def _read_header(header: str, target: str) -> Signature:
     values = dict(pairs)
     if len(values) != len(pairs):
         raise _malformed("the Authorization header has an attribute twice")
-    if not values.keys() <= _FIELDS.keys():
+    if not values.keys() <= _NAMES:
         raise _malformed(f"the Authorization header has another attribute than {', '.join(_FIELDS)}")
     if missing := [name for name in _REQUIRED if name not in values or not values[name]]:
         raise _malformed(f"the Authorization header has no {' and no '.join(missing)}")

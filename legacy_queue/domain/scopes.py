@@ -7,7 +7,7 @@ docs/explanation/http-contract.md#scopes.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeAlias, TypeGuard
@@ -130,15 +130,17 @@ def _lack(holds: Callable[[str], bool], expression: Expression, params: Params) 
     raise TypeError(f"{type(expression).__name__} stands inside AnyOf or AllOf")
 
 
-def expanded(parts: Iterable[Expression], params: Params) -> Iterator[tuple[Expression, Params]]:
+def expanded(parts: Iterable[Expression], params: Params) -> Sequence[tuple[Expression, Params]]:
     """Each part with what fills it; ForEach is a part for each value."""
+    found: list[tuple[Expression, Params]] = []
     for part in parts:
         match part:
             case ForEach(variable, in_, each):
                 for value in params[in_]:
-                    yield from expanded([each], {**params, variable: value})
+                    found += expanded([each], {**params, variable: value})
             case _:
-                yield part, params
+                found += [(part, params)]
+    return found
 
 
 def _joined(word: str, lacks: Sequence[str]) -> str:

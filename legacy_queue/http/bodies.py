@@ -27,6 +27,7 @@ MAX_ECHO = 4096  # characters of a request that an error repeats
 _SECRET_FIELDS = ("receipt", "signature", "accessToken", "certificate", "token")
 _MAX_INTEGER = 2**63
 _MAX_NUMBER_LENGTH = 400  # characters, more than any float needs
+_JSON = "application/json"
 _MAX_DEPTH = 200  # well below what Python's own stack and the validator's allow
 # arrays and objects: a collection of Python looks at all that are in use, and holds up all threads meanwhile
 _MAX_NESTED = 20_000
@@ -66,7 +67,7 @@ def parse(body: bytes, content_type: str) -> Any:
     """
     if not body:
         return None
-    if content_type.partition(";")[0].strip().lower() != "application/json":
+    if content_type != _JSON and content_type.partition(";")[0].strip().lower() != _JSON:
         raise MalformedPayload(f"the body's content-type is {content_type[:100]!r}: send application/json")
     brackets = _brackets(body)
     if brackets > _MAX_NESTED and _brackets(_without_strings(body)) > _MAX_NESTED:

@@ -151,6 +151,7 @@ class EmbeddedTable(Table):
         if change.kind == "delete":
             return (f"DELETE FROM rows WHERE {where}", (*at, *of_etag)), ""
         etag = f'W/"{os.urandom(8).hex()}"'
+        content = to_json(_written(values)).decode()
         state = values.get("state")
         indexed = state if state in _INDEXED_STATES else None
         expires = values.get("expires")
@@ -160,10 +161,10 @@ class EmbeddedTable(Table):
             changed = {name: value for name, value in columns.items() if name in values}
             sets = "".join([f", {name} = ?" for name in changed])
             sql = f"UPDATE rows SET etag = ?, content = json_patch(content, ?){sets} WHERE {where}"
-            return (sql, (etag, _encoded(values), *changed.values(), *at, *of_etag)), etag
+            return (sql, (etag, content, *changed.values(), *at, *of_etag)), etag
         verb = "INSERT OR IGNORE" if change.kind == "insert" else "INSERT OR REPLACE"
         sql = f"{verb} INTO rows VALUES (?, ?, ?, ?, ?, ?, ?)"
-        return (sql, (*at, indexed, expiry, etag, _encoded(values))), etag
+        return (sql, (*at, indexed, expiry, etag, content)), etag
 
     def _next(self, conditions: Sequence[Condition], after: str) -> "_Walk":
         """The walk in the order of keys, or of expiry, whose index fits the conditions best."""
@@ -302,10 +303,6 @@ def _range(conditions: Sequence[Condition], name: str) -> tuple[str, str]:
 
 def _values(condition: Condition) -> tuple[Value, ...]:
     return condition.value if isinstance(condition.value, tuple) else (condition.value,)
-
-
-def _encoded(values: Mapping[str, Value]) -> str:
-    return to_json(_written(values)).decode()
 
 
 def _written(values: Mapping[Any, Value]) -> dict[Any, Any]:

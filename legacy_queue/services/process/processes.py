@@ -61,6 +61,17 @@ class _Seen:
     since: timedelta
 
 
+@dataclass(frozen=True)
+class _Wish:
+    """Why the row is to be written."""
+
+    # names that are not in the ledger yet
+    adds: Sequence[Name] = ()
+    # A call waits until others trust the row, and until it includes this name, if there is one.
+    is_of_call: bool = False
+    name: Name | None = None
+
+
 class Processes:
     """The process that this is, among the others.
 
@@ -75,8 +86,8 @@ class Processes:
         self._groups = groups
         self._ledger = ledger
         self._clock = clock
-        # calls that wait until the row is written, each with names that are not in the ledger yet
-        self._writes: GroupCommit[Sequence[Name]] = GroupCommit(self._write, _MAX_CALLS)
+        # calls that wait until the row is written
+        self._writes: GroupCommit[_Wish] = GroupCommit(self._write, _MAX_CALLS)
         # the names that are in the row of this process for certain, by taskId, and when it was written
         self._named: dict[str, Name] = {}
         self._written = _LONG_AGO
@@ -130,25 +141,21 @@ class Processes:
         """
         with self._lock:
             owed = self._ledger.open(task_id, since, task_group_id, is_named=needs_name)
-            named = self._named.get(task_id)
-        is_known = not needs_name or (
-            named is not None and named.includes(Name(task_id, since, task_group_id))
-        )
-        if not (is_known and self._is_within(TRUSTED_FOR, self._written)):
+        name = Name(task_id, since, task_group_id) if needs_name else None
+        if not self._is_told(name):
             try:
-                self._writes.add([])
+                self._writes.add(_Wish(name=name, is_of_call=True))
             except BaseException:
                 self._ledger.close([owed])
                 raise
         return owed
 
-    def name_ahead(self, task_id: str, *, is_resolved: bool) -> None:
+    def name_ahead(self, written: Owed, *, is_resolved: bool) -> None:
         """Call this once a call has written the task, since another call is likely to follow."""
-        name = Name(task_id, self._clock.now())
         with self._lock:
-            self._likely.pop(task_id, None)
+            self._likely.pop(written.task_id, None)
             if not is_resolved:
-                self._likely[task_id] = name
+                self._likely[written.task_id] = Name(written.task_id, written.since)
                 if len(self._likely) > _MAX_AHEAD:
                     del self._likely[next(iter(self._likely))]
 
@@ -163,7 +170,7 @@ class Processes:
         for each in unnamed:
             each.is_named = True
         try:
-            self._writes.add([])
+            self._writes.add(_Wish())
         except BaseException:
             for each in unnamed:
                 each.is_named = False
@@ -209,12 +216,12 @@ class Processes:
     def tick(self) -> None:
         """Write the row if it is time; to be called twice a second. Raises ServiceUnavailable."""
         if not self._is_within(BEAT, self._written):
-            self._writes.add([])
+            self._writes.add(_Wish())
 
     def tell(self, offers: Mapping[WorkQueue, int]) -> None:
         """Say in the row of this process what it has offered. Raises ServiceUnavailable."""
         self._offers = offers
-        self._writes.add([])
+        self._writes.add(_Wish())
 
     def read_others(self, max_age: timedelta = _NO_TIME) -> None:
         """Read the rows of the others unless that was done so lately, and take over for the dead.
@@ -260,7 +267,7 @@ class Processes:
         with self._lock:
             for process, settled in (*dead.inherited.items(), (dead.process, dead.settled)):
                 self._inherited[process] = settled, None
-        self._writes.add(dead.names)
+        self._writes.add(_Wish(dead.names))
         with suppress(Changed):  # it lives, or another takes over, too: effects may be repeated
             self._store.remove(dead)
 
@@ -279,9 +286,20 @@ class Processes:
         inherited = {process: upto for process, (upto, _) in self._inherited.items()}
         return ProcessRow(self.name, [*names, *further], settled, inherited, self._offers)
 
-    def _write(self, wanted: Sequence[Sequence[Name]]) -> None:
-        """Write the row of this process with further names. From then on, it owes what they say."""
-        further = [name for names in wanted for name in names]
+    def _is_told(self, name: Name | None) -> bool:
+        """Whether others trust the row of this process, and it includes this name for certain."""
+        named = self._named.get(name.task_id) if name else None
+        is_known = name is None or (named is not None and named.includes(name))
+        return is_known and self._is_within(TRUSTED_FOR, self._written)
+
+    def _write(self, wishes: Sequence[_Wish]) -> None:
+        """Write the row of this process with further names. From then on, it owes what they say.
+
+        If all that calls wait for is in the row by now, it is not written again.
+        """
+        if all(wish.is_of_call and self._is_told(wish.name) for wish in wishes):
+            return
+        further = [name for wish in wishes for name in wish.adds]
         now = self._clock.monotonic()
         with self._lock:
             row = self._row(further)
@@ -326,7 +344,7 @@ class Processes:
         # before they are repeated: a member that is removed is not found again
         if found:
             found.sort(key=itemgetter(0))
-            self._writes.add([name for _, name in found[-_MAX_TAKEN:]])
+            self._writes.add(_Wish([name for _, name in found[-_MAX_TAKEN:]]))
         with self._lock:
             last = self._ledger.number
             self._inherited |= {process: (settled, last) for process, settled in inherited.items()}

@@ -185,7 +185,7 @@ class Changes:
         if not is_published:
             owed.repeats_all = True  # those of the version before may be missing, too
         self._ledger.note_due(task.task_id, next_due(task), owed.number)
-        self._processes.name_ahead(task.task_id, is_resolved=task.is_resolved)
+        self._processes.name_ahead(owed, is_resolved=task.is_resolved)
         # dependents and group take further operations: the resolver applies them, not this call
         ends = before is not None and task.is_resolved and not before.task.is_resolved
         if is_complete and not ends:
@@ -384,6 +384,8 @@ class _Writing:
         return self._owed
 
     def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
+        if error is None:
+            return
         if isinstance(error, QueueError) and error.status < 500:
             self._ledger.close([self._owed])
         elif isinstance(error, Exception):
