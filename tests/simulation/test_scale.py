@@ -16,7 +16,7 @@ OPERATIONS = {"tasks.insert": 1, "work.put": 1, "tasks.merge": 2, "work.update":
 
 def test_a_task_costs_the_operations_that_it_costs_on_azurite() -> None:
     command = [sys.executable, "-m", "gevent.monkey", "--module", "tests.simulation.scale"]
-    options = ["--load", "10x1", "--tasks", "300"]
+    options = ["--load", "10x1", "--tasks", "600"]
     said = subprocess.run([*command, *options], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     found = {name: float(re.findall(rf"{name} ([0-9.]+)", said)[0]) for name in OPERATIONS}
     assert found == pytest.approx(OPERATIONS, rel=0.2)
