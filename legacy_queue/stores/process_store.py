@@ -10,7 +10,6 @@ from dataclasses import astuple, dataclass, field
 from datetime import datetime
 from typing import Any
 
-from legacy_queue.domain.definition import lazy
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.domain.times import epoch_milliseconds, format_time, parse_time
@@ -29,11 +28,6 @@ class Name:
     since: datetime
     # the group that the task joins while it is created, "" for none
     task_group_id: str = ""
-
-    @lazy
-    def wire(self) -> tuple[str, str, str]:
-        """The name in a row, made once: it is in each write of the row until nothing is owed."""
-        return self.task_id, format_time(self.since), self.task_group_id
 
     def includes(self, other: "Name") -> bool:
         """Whether whoever repeats the effects of this name repeats those of the other, too."""
@@ -79,7 +73,7 @@ class ProcessStore:
 
     def write(self, row: ProcessRow) -> None:
         """Write the row of this process. Safe to repeat, also if another process has removed the row."""
-        names = [name.wire for name in row.names]
+        names = [(name.task_id, format_time(name.since), name.task_group_id) for name in row.names]
         offers = [(*astuple(queue), number) for queue, number in row.offers.items()]
         content = {
             "names": names,

@@ -25,7 +25,6 @@ from datetime import datetime, timedelta
 from queue import Empty, SimpleQueue
 from threading import Condition, Lock
 
-from legacy_queue.domain.definition import lazy
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.events import EVER
 from legacy_queue.ports import Clock
@@ -64,11 +63,6 @@ class Owed:
     tries: int = 0
     # when to repeat them next; None while a call or the resolver works on them
     repeat_at: datetime | None = None
-
-    @lazy
-    def name(self) -> Name:
-        """How the row of this process names the task."""
-        return Name(self.task_id, self.since, self.task_group_id)
 
 
 @dataclass(frozen=True)
@@ -228,8 +222,8 @@ class Ledger:
             names: dict[str, Name] = {}
             for owed in self._open.values():
                 if owed.is_named:
-                    other = names.get(owed.task_id)
-                    names[owed.task_id] = _both(owed.name, other) if other else owed.name
+                    name = Name(owed.task_id, owed.since, owed.task_group_id)
+                    names[name.task_id] = _both(name, names.get(name.task_id))
             return [*names.values()], next(iter(self._open), self._number + 1) - 1
 
     @property
@@ -390,6 +384,8 @@ class Ledger:
         self._dues = dict(kept)
 
 
-def _both(name: Name, other: Name) -> Name:
+def _both(name: Name, other: Name | None) -> Name:
     """A name that includes both, of one task. Of two groups it is the first: the sweeper ends the other."""
+    if other is None:
+        return name
     return Name(name.task_id, min(name.since, other.since), other.task_group_id or name.task_group_id)

@@ -2,9 +2,8 @@
 
 The rule: no call writes a task before the row of its process names the task. So whatever a process may owe
 when it dies, its row says to which tasks. A name too many costs only work: names stay until the row is
-written again, and concurrent calls share one write of it. It names the tasks of the last calls, too: so the
-next calls about these need no write. A createTask needs no name: first it makes its task a member of a group,
-and the rows of member and task say which process wrote them, and by which of its writes.
+written again, and concurrent calls share one write of it. A createTask needs no name: first it makes its task
+a member of a group, and the rows of member and task say which process wrote them, and by which of its writes.
 
 A process writes its row at least every few seconds (``liveness``). Whoever sees that a row has not changed
 for long takes its process for dead, and takes over. First it puts the names into its own row, and says there
@@ -41,7 +40,6 @@ from legacy_queue.stores.group_commit import GroupCommit
 from legacy_queue.stores.process_store import Name, ProcessRow, ProcessStore
 
 _PAGE = 1000  # rows
-_MAX_AHEAD = 32  # tasks: each is looked at again if the process dies
 _MAX_CALLS = 100  # that wait for one write of the row
 # So many of the last writes of the dead are taken over: their names must fit into a row. There are more only
 # if an early write has failed for minutes. The writes after it have their effects, or the sweeper finds what
@@ -61,17 +59,6 @@ class _Seen:
     since: timedelta
 
 
-@dataclass(frozen=True)
-class _Wish:
-    """Why the row is to be written."""
-
-    # names that are not in the ledger yet
-    adds: Sequence[Name] = ()
-    # A call waits until others trust the row, and until it includes this name, if there is one.
-    is_of_call: bool = False
-    name: Name | None = None
-
-
 class Processes:
     """The process that this is, among the others.
 
@@ -86,14 +73,11 @@ class Processes:
         self._groups = groups
         self._ledger = ledger
         self._clock = clock
-        # calls that wait until the row is written
-        self._writes: GroupCommit[_Wish] = GroupCommit(self._write, _MAX_CALLS)
+        # calls that wait until the row is written, each with names that are not in the ledger yet
+        self._writes: GroupCommit[Sequence[Name]] = GroupCommit(self._write, _MAX_CALLS)
         # the names that are in the row of this process for certain, by taskId, and when it was written
         self._named: dict[str, Name] = {}
         self._written = _LONG_AGO
-        # The unresolved tasks that calls of this process have written last: its next calls are likely to be
-        # about these. So each write of the row names them, too, and these calls need none of their own.
-        self._likely: dict[str, Name] = {}
         # what the row says of this process' offers: see ``offers``
         self._offers: Mapping[WorkQueue, int] = {}
         # the other processes that live, by name, and when their rows were read
@@ -141,23 +125,17 @@ class Processes:
         """
         with self._lock:
             owed = self._ledger.open(task_id, since, task_group_id, is_named=needs_name)
-        name = Name(task_id, since, task_group_id) if needs_name else None
-        if not self._is_told(name):
+            named = self._named.get(task_id)
+        is_known = not needs_name or (
+            named is not None and named.includes(Name(task_id, since, task_group_id))
+        )
+        if not (is_known and self._is_within(TRUSTED_FOR, self._written)):
             try:
-                self._writes.add(_Wish(name=name, is_of_call=True))
+                self._writes.add([])
             except BaseException:
                 self._ledger.close([owed])
                 raise
         return owed
-
-    def name_ahead(self, written: Owed, *, is_resolved: bool) -> None:
-        """Call this once a call has written the task, since another call is likely to follow."""
-        with self._lock:
-            self._likely.pop(written.task_id, None)
-            if not is_resolved:
-                self._likely[written.task_id] = Name(written.task_id, written.since)
-                if len(self._likely) > _MAX_AHEAD:
-                    del self._likely[next(iter(self._likely))]
 
     def name_all(self, owed: Sequence[Owed]) -> None:
         """Name the tasks that a createTask did not name: the rows of their members may go now.
@@ -170,7 +148,7 @@ class Processes:
         for each in unnamed:
             each.is_named = True
         try:
-            self._writes.add(_Wish())
+            self._writes.add([])
         except BaseException:
             for each in unnamed:
                 each.is_named = False
@@ -216,12 +194,12 @@ class Processes:
     def tick(self) -> None:
         """Write the row if it is time; to be called twice a second. Raises ServiceUnavailable."""
         if not self._is_within(BEAT, self._written):
-            self._writes.add(_Wish())
+            self._writes.add([])
 
     def tell(self, offers: Mapping[WorkQueue, int]) -> None:
         """Say in the row of this process what it has offered. Raises ServiceUnavailable."""
         self._offers = offers
-        self._writes.add(_Wish())
+        self._writes.add([])
 
     def read_others(self, max_age: timedelta = _NO_TIME) -> None:
         """Read the rows of the others unless that was done so lately, and take over for the dead.
@@ -267,7 +245,7 @@ class Processes:
         with self._lock:
             for process, settled in (*dead.inherited.items(), (dead.process, dead.settled)):
                 self._inherited[process] = settled, None
-        self._writes.add(_Wish(dead.names))
+        self._writes.add(dead.names)
         with suppress(Changed):  # it lives, or another takes over, too: effects may be repeated
             self._store.remove(dead)
 
@@ -286,28 +264,15 @@ class Processes:
         inherited = {process: upto for process, (upto, _) in self._inherited.items()}
         return ProcessRow(self.name, [*names, *further], settled, inherited, self._offers)
 
-    def _is_told(self, name: Name | None) -> bool:
-        """Whether others trust the row of this process, and it includes this name for certain."""
-        named = self._named.get(name.task_id) if name else None
-        is_known = name is None or (named is not None and named.includes(name))
-        return is_known and self._is_within(TRUSTED_FOR, self._written)
-
-    def _write(self, wishes: Sequence[_Wish]) -> None:
-        """Write the row of this process with further names. From then on, it owes what they say.
-
-        If all that calls wait for is in the row by now, it is not written again.
-        """
-        if all(wish.is_of_call and self._is_told(wish.name) for wish in wishes):
-            return
-        further = [name for wish in wishes for name in wish.adds]
+    def _write(self, wanted: Sequence[Sequence[Name]]) -> None:
+        """Write the row of this process with further names. From then on, it owes what they say."""
+        further = [name for names in wanted for name in names]
         now = self._clock.monotonic()
         with self._lock:
             row = self._row(further)
-            names = {**self._likely, **{name.task_id: name for name in row.names}}
-            likely = [name for task_id, name in self._likely.items() if names[task_id] is name]
-            row = replace(row, names=[*row.names, *likely])
+            names = {name.task_id: name for name in row.names}
             # until it is written, or if that fails, the row may be the old one or the new one
-            self._named = {name.task_id: name for name in row.names if name is self._named.get(name.task_id)}
+            self._named = {name.task_id: name for name in row.names if name == self._named.get(name.task_id)}
         self._store.write(row)
         with self._lock:
             self._named = names
@@ -344,7 +309,7 @@ class Processes:
         # before they are repeated: a member that is removed is not found again
         if found:
             found.sort(key=itemgetter(0))
-            self._writes.add(_Wish([name for _, name in found[-_MAX_TAKEN:]]))
+            self._writes.add([name for _, name in found[-_MAX_TAKEN:]])
         with self._lock:
             last = self._ledger.number
             self._inherited |= {process: (settled, last) for process, settled in inherited.items()}

@@ -185,7 +185,6 @@ class Changes:
         if not is_published:
             owed.repeats_all = True  # those of the version before may be missing, too
         self._ledger.note_due(task.task_id, next_due(task), owed.number)
-        self._processes.name_ahead(owed, is_resolved=task.is_resolved)
         # dependents and group take further operations: the resolver applies them, not this call
         ends = before is not None and task.is_resolved and not before.task.is_resolved
         if is_complete and not ends:
