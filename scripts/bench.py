@@ -428,7 +428,7 @@ def checked_out(ref: str) -> Iterator[Path]:
         tree, git = Path(folder, "tree"), ("git", "-C", ROOT, "worktree")
         subprocess.run([*git, "add", "--detach", tree, ref], check=True)
         try:
-            subprocess.run(["bash", "-c", ". scripts/setup.sh"], cwd=tree, check=True)
+            subprocess.run(["bash", "-c", ". scripts/setup.sh run azurite"], cwd=tree, check=True)
             yield tree
         finally:
             subprocess.run([*git, "remove", "--force", tree], check=True)
