@@ -26,11 +26,12 @@ _MODULES = (
     *(legacy_stubs, event_stream, migration, inspect, control, pages, actions),
 )
 
-# a module that uses the endpoint of another comes after that one
+# what a module assigns to a name, without what it imports from another
 DECLARED = tuple(
-    dict.fromkeys(
-        value for module in _MODULES for value in vars(module).values() if isinstance(value, Endpoint)
-    )
+    value
+    for module in _MODULES
+    for value in vars(module).values()
+    if isinstance(value, Endpoint) and value.handler.__module__ == module.__name__
 )
 
 

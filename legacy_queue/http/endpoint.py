@@ -112,8 +112,6 @@ class Call:
             if lacking is not None and self._site.anonymous:
                 lacking = missing((*self.scopes, *self._site.anonymous), wanted, filled)
                 record_of(self.environ).is_allowed_to_all = lacking is None
-            if self.identity is None and not self.endpoint.scopes_named:
-                lacking = "valid credentials"  # any suffice for AllOf(())
             if lacking is not None:
                 raise self.failure or self.endpoint.refusal(self.identity, lacking)
         if self.failure:
@@ -176,6 +174,11 @@ class Endpoint:
     def scopes_named(self) -> tuple[str, ...]:
         """The scopes, as declared."""
         return () if self.scopes is None else templates(self.scopes)
+
+    @cached_property
+    def takes_any_credentials(self) -> bool:
+        """Whether it needs credentials, but no scope: AllOf(())."""
+        return self.scopes is not None and not self.scopes_named
 
     @cached_property
     def args(self) -> list[str]:

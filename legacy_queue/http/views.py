@@ -127,6 +127,8 @@ class EndpointViews:
         if endpoint.takes_cookies and not (identity or failure):
             identity = self._site.sign_in.identity(environ)
         record.client_id = identity.client_id if identity else None
+        if endpoint.takes_any_credentials and identity is None:
+            raise failure or endpoint.refusal(None, "valid credentials")
         body = None
         if endpoint.method != "GET" or endpoint.input:
             if endpoint.scopes is not None and identity is None and not is_open:

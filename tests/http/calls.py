@@ -59,7 +59,7 @@ POOL_NAME = f"{PROVISIONER}/{WORKER_TYPE}"
 POOL: dict[str, Any] = {"provisionerId": PROVISIONER, "workerType": WORKER_TYPE}
 WORKER: dict[str, Any] = {"workerGroup": "group", "workerId": "alice"}
 DECLARED = {endpoint.name: endpoint for endpoint in QUEUE}
-CONTROL = [endpoint.name for endpoint in served_by("object", "control", "inspect")]
+CONTROL = [endpoint.name for endpoint in served_by("object", "auth", "control", "inspect")]
 
 # docs/reference/errors.md; AuthorizationFailed is for a message signature that is wrong
 CODES = {

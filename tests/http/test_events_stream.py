@@ -160,7 +160,8 @@ def test_a_stream_is_never_silent_for_more_than_fifteen_seconds() -> None:
 def test_without_the_anonymous_role_a_stream_needs_a_scope(scope: str, path: str) -> None:
     queue = holding(scope, anonymous_scopes=())
     query = "?follow=false"
-    refused(ask(queue.http, query, path=path), 403, "InsufficientScopes", "queue:inspect")
+    for more in ("", "&exchange=unknown"):
+        refused(ask(queue.http, query + more, path=path), 403, "InsufficientScopes", "queue:inspect")
     signed = hawk(TESTED, "GET", f"{ROOT_URL}{path}{query}", NOW)
     is_allowed = scope == "queue:inspect" or (scope, path) == ("queue:events", "/events")
     assert ask(queue.http, query, path=path, Authorization=signed).status_code == (200 if is_allowed else 403)

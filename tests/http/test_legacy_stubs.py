@@ -1,6 +1,7 @@
 """The endpoints of purge-cache and auth that old workers call."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -36,8 +37,13 @@ def test_scopes_are_expanded_by_the_roles_of_the_server(queue: Queue, method: st
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
 def test_scopes_are_expanded_only_for_valid_credentials(queue: Queue, method: str) -> None:
-    answer = queue.send(method, "/v1/scopes/expand", b'{"scopes": []}', credentials=None)
-    refused(answer, 403, "InsufficientScopes", "lacks valid credentials")
+    """Others are refused before their body is parsed."""
+    forged = replace(WORKER, access_token="another")
+    for body in (b'{"scopes": []}', b"no JSON"):
+        answer = queue.send(method, "/v1/scopes/expand", body, credentials=None)
+        refused(answer, 403, "InsufficientScopes", "lacks valid credentials")
+        answer = queue.send(method, "/v1/scopes/expand", body, credentials=forged)
+        refused(answer, 401, "AuthenticationFailed")
 
 
 @pytest.mark.parametrize("prefix", ["/v1", "/api/auth/v1"])
