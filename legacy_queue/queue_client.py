@@ -1,7 +1,7 @@
 """Requests to a queue over HTTP, for the commands, the test kit and conform. Knows nothing of the server.
 
 Each request has a connection of its own, and is sent once unless the caller says how long it may be repeated.
-If the server refuses it, RequestFailed is raised; if there is no answer, the exception of requests. Both name
+If the server refuses it, RequestFailed is raised; if there is no answer, another RequestException. Both name
 the server and the path, and neither has a request's query or headers, which may hold a signature.
 """
 
@@ -34,7 +34,7 @@ EVENTS_LOST = (
 _NOT_A_QUEUE = "the server is not a queue that has this endpoint"
 
 
-class RequestFailed(Exception):
+class RequestFailed(requests.RequestException):
     """The server answered with a status from 300 on, or as no queue does. ``code`` and ``message`` are those
     of its body; the text has the first line of the message. ``server`` is its root URL without a password.
     """
@@ -113,7 +113,7 @@ class QueueClient:
             try:
                 answer = self.send(method, self.root_url + path, credentials or self.credentials, **content)
                 break
-            except (RequestFailed, requests.RequestException) as failed:
+            except requests.RequestException as failed:
                 if monotonic() > retry_until or not is_temporary(failed):
                     raise
             sleep(_RETRY_INTERVAL)
@@ -135,12 +135,14 @@ class QueueClient:
             session.trust_env = self._verify is None
             try:
                 answer = session.request(method, url, auth=credentials.sign, verify=self._verify, **options)
-            except requests.RequestException as error:
-                self._check()
-                raise _unanswered(error, method, url) from None  # the original has the URL with its signature
-        if answer.status_code >= 300:
-            raise RequestFailed(answer)
-        return answer
+            except (requests.RequestException, ValueError) as error:
+                failed = _unanswered(error, method, url)
+            else:
+                if answer.status_code >= 300:
+                    raise RequestFailed(answer)
+                return answer
+        self._check()
+        raise failed  # out here no error has the original as its context, which has the URL and its signature
 
     def journal(self, after: int = 0, **query: Any) -> tuple[list[Mapping[str, Any]], str]:
         """The requests in the journal after this number, the oldest first, and the queue's time."""
@@ -187,12 +189,18 @@ class QueueClient:
         return f"{url.geturl()}?bewit={sign_bewit(request, own.client_id, own.access_token, end, own.ext)}"
 
 
-def _unanswered(error: requests.RequestException, method: str, url: str) -> requests.RequestException:
-    """An error of the same class, without the query."""
+def _unanswered(error: Exception, method: str, url: str) -> requests.RequestException:
+    """An error of the same class, without the query. It names the server that a redirect has led to."""
+    kind: type[requests.RequestException] = (
+        requests.exceptions.InvalidURL
+    )  # a redirect may lead to what even urllib3 cannot parse
+    if isinstance(error, requests.RequestException):
+        kind = type(error)
+        url = str(error.request.url) if error.request else url
     server, path = _place(url)
     if isinstance(error, requests.exceptions.SSLError):
-        return type(error)(f"the certificate of {server} is not trusted, or is for another host")
-    return type(error)(f"the server at {server} does not answer {method} {path} ({type(error).__name__})")
+        return kind(f"the certificate of {server} is not trusted, or is for another host")
+    return kind(f"the server at {server} does not answer {method} {path} ({kind.__name__})")
 
 
 def _lines(answer: requests.Response, deadline: float | None) -> Iterator[bytes]:

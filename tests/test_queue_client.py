@@ -1,5 +1,7 @@
 """The client of the commands and the test kit: what it says about a request that fails."""
 
+from collections.abc import Callable
+
 import pytest
 import requests
 
@@ -33,14 +35,36 @@ def test_a_refusal_names_server_path_status_and_code(
     assert str(error).replace("  ", " ") == f"GET {url}/v1/ping: {answer[0]} {said}"
 
 
-def test_an_error_shows_no_signature_password_or_token() -> None:
+def ended() -> None:
+    raise RuntimeError("the server has ended")
+
+
+@pytest.mark.parametrize("check", [lambda: None, ended])
+def test_an_error_shows_no_signature_password_or_token(check: Callable[[], object]) -> None:
     with answering((0, "")) as url:
-        client = QueueClient(f"{url.replace('//', f'//user:{SECRET}@')}/v1", Credentials("me", SECRET))
-        with pytest.raises(requests.ConnectionError) as failed:
+        client = QueueClient(
+            f"{url.replace('//', f'//user:{SECRET}@')}/v1", Credentials("me", SECRET), check=check
+        )
+        with pytest.raises((requests.ConnectionError, RuntimeError)) as failed:
             client.send("GET", f"{client.base_url}/ping?sig={SECRET}", client.credentials)
-    assert str(failed.value) == f"the server at {url} does not answer GET /v1/ping (ConnectionError)"
+    said = f"the server at {url} does not answer GET /v1/ping (ConnectionError)"
+    assert str(failed.value) == (said if check is not ended else "the server has ended")
+    assert failed.value.__context__ is None  # which a report of an error may show
     shown = str(failed.getrepr(style="long", showlocals=True, funcargs=True))
     assert [each for each in (SECRET, "Hawk", "urllib3") if each in shown] == []
+
+
+@pytest.mark.parametrize(
+    ("location", "named"),
+    [("http://192.0.2.1:0/log", "http://192.0.2.1:0"), ("http://.a/log", "{url}"), ("http://[::1/", "{url}")],
+)
+def test_a_redirect_that_leads_nowhere_is_an_error_that_names_the_server(location: str, named: str) -> None:
+    away = (303, "", {"Location": f"{location}?sig={SECRET}"})
+    with answering(away) as url, pytest.raises(requests.RequestException) as failed:
+        list(QueueClient(f"{url}/v1", ANONYMOUS).download("/v1/log"))
+    said = str(failed.value)
+    assert said.startswith(f"the server at {named.format(url=url)} does not answer GET /")
+    assert SECRET not in said
 
 
 def test_a_call_is_repeated_for_as_long_as_the_caller_says_if_that_can_help() -> None:

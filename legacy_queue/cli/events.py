@@ -10,8 +10,9 @@ import click
 import requests
 
 from legacy_queue.cli.queue_options import anonymous_queue_options
+from legacy_queue.config.values import without_secrets
 from legacy_queue.domain.times import format_time
-from legacy_queue.queue_client import EVENTS_LOST, QueueClient, RequestFailed, is_temporary
+from legacy_queue.queue_client import EVENTS_LOST, QueueClient, is_temporary
 from legacy_queue.testing.summary import state_words
 
 
@@ -56,10 +57,11 @@ def _follow(queue: QueueClient, query: Mapping[str, Any]) -> Iterator[str]:
     last_id: dict[str, Any] = {}
     retry = 2.0
     said = "is being followed; Ctrl-C ends it"
+    name = f"The queue at {without_secrets(queue.root_url)}"
     while True:
         try:
             with queue.events("/events", **query, **last_id) as events:
-                click.echo(f"The queue at {queue.root_url} {said}.", err=True)
+                click.echo(f"{name} {said}.", err=True)
                 said = "is back"
                 for event in events:
                     retry = int(event["retry"]) / 1000 if "retry" in event else retry
@@ -68,8 +70,8 @@ def _follow(queue: QueueClient, query: Mapping[str, Any]) -> Iterator[str]:
                         click.echo("The queue has lost some events: going on with the rest.", err=True)
                     elif "data" in event:
                         yield event["data"]
-            click.echo(f"The queue at {queue.root_url} went away: waiting for it.", err=True)
-        except (RequestFailed, requests.RequestException) as failed:
+            click.echo(f"{name} went away: waiting for it.", err=True)
+        except requests.RequestException as failed:
             if said != "is back" or not is_temporary(failed):
                 raise
         time.sleep(retry)

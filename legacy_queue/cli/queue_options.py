@@ -34,7 +34,7 @@ def failing_with_a_sentence() -> Iterator[None]:
         yield
     except RequestFailed as failed:
         raise click.ClickException(
-            f"the queue at {failed.server} answered {failed.status}: {failed.message}"
+            f"the server at {failed.server} answered {failed.status}: {failed.message or failed.code}"
         ) from None
     except requests.RequestException as error:
         hint = ": see legacy-queue ca" if isinstance(error, requests.exceptions.SSLError) else ""

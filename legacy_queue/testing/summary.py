@@ -31,7 +31,8 @@ _PAGE = """<!doctype html>
 def summarize(http: QueueClient, pools: Iterable[str], process: ServerProcess, limit: int) -> str:
     """The last requests in ``limit`` lines, the story of each task, resolved ones too, the messages of their
     pools and of ``pools``, the faults, and the warnings of the server's log. A part that cannot be read says
-    so. If the server has ended, the summary is the last lines of its log.
+    so. A request without an answer is the last. If the server has ended, the summary is the last lines of
+    its log.
     """
     try:
         process.check()
@@ -62,9 +63,15 @@ def summarize(http: QueueClient, pools: Iterable[str], process: ServerProcess, l
         "tasks": tasks,
         "messages": messages,
         "faults": lambda: map(fault_line, http.call("GET", "/control/v1/faults")["faults"]),
-        "warnings of the server": lambda: process.warnings()[-_MAX_WARNINGS:],
     }
-    return "\n".join(line for title, read in parts.items() for line in _part(title, read))
+    lines: list[str] = []
+    try:
+        for title, read in parts.items():
+            lines += _part(title, read)
+    except requests.RequestException as error:  # a further request would wait as long
+        lines.append(f"the rest cannot be read: {error}")
+    lines += _part("warnings of the server", lambda: process.warnings()[-_MAX_WARNINGS:])
+    return "\n".join(lines)
 
 
 def life_page(http: QueueClient) -> str:
@@ -80,7 +87,7 @@ def life_page(http: QueueClient) -> str:
 def _part(title: str, read: Callable[[], Iterable[str]]) -> Iterable[str]:
     try:
         lines = [line[:_MAX_WIDTH] for line in read()]
-    except (requests.RequestException, RequestFailed, ServerFailed) as error:
+    except (RequestFailed, ServerFailed) as error:
         lines = [f"cannot be read: {error}"]
     return [f"{title}:", *(f"  {line}" for line in lines)] if lines else [f"{title}: none"]
 

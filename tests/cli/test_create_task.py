@@ -56,4 +56,4 @@ def test_waiting_ends_with_exit_code_1_for_a_task_that_is_not_completed(
 def test_waiting_survives_an_unavailable_queue_and_ends_when_the_task_is_unknown() -> None:
     with answering((200, "{}"), (0, ""), (503, ""), (404, '{"message": "no task"}')) as url:
         done = ask_at(url, "create-task", "p/w", "--wait", "--", "true")
-    assert (done.exit_code, done.stderr) == (1, f"Error: the queue at {url} answered 404: no task\n")
+    assert (done.exit_code, done.stderr) == (1, f"Error: the server at {url} answered 404: no task\n")

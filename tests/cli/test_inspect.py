@@ -91,6 +91,10 @@ def test_the_log_of_a_task_is_printed(queue: ServedQueue, ask: Asking) -> None:
     assert printed(ask("log", task_id)) == "hello\n"
     assert printed(ask("log", task_id, "--artifact", "public/logs/live.log")) == "hello\n"
     assert "404" in refused(ask("log", task_id, "--artifact", "public/none"))
+    lost = (404, "<Error/>", {"x-ms-error-code": "BlobNotFound"})
+    with answering(lost) as storage, answering((303, "", {"Location": storage})) as url:
+        said = refused(ask_at(url, "log", task_id, "--artifact", "public/lost"))
+    assert said == f"Error: the server at {storage} answered 404: BlobNotFound"
 
 
 @pytest.mark.processes

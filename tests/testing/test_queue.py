@@ -2,14 +2,20 @@
 
 import threading
 from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import requests
 
 import tests.clients.python  # noqa: F401  which makes the client of 2017 run on this Python
+from legacy_queue.credentials import ANONYMOUS
 from legacy_queue.domain.ids import slugid
+from legacy_queue.queue_client import QueueClient
 from legacy_queue.testing import FaultNeverFired, LegacyQueue, RequestFailed
 from legacy_queue.testing.claimed_run import ClaimProtocol
+from legacy_queue.testing.summary import summarize
+from tests.cli.asking import answering
 from tests.rabbitmq import RabbitMQ
 
 pytestmark = pytest.mark.processes
@@ -64,6 +70,14 @@ def test_a_wait_that_times_out_shows_runs_messages_and_requests(legacy_queue: Le
     assert "test-provisioner/builds 2 more" in legacy_queue.summary()
     with pytest.raises(TimeoutError, match=r"no event task-running(.|\n)*createTask"):
         legacy_queue.wait_for_event("task-running", f"primary.{task_id}.#", timeout=0.2)
+
+
+def test_a_summary_waits_for_an_answer_once() -> None:
+    process: Any = SimpleNamespace(check=lambda: None, warnings=list)
+    with answering((0, "")) as url:
+        first, *more = summarize(QueueClient(f"{url}/v1", ANONYMOUS), (), process, 1).splitlines()
+    assert first.startswith(f"the rest cannot be read: the server at {url} does not answer GET /")
+    assert more == ["warnings of the server: none"]
 
 
 def test_wait_for_event_finds_an_event_before_and_during_the_wait(legacy_queue: LegacyQueue) -> None:
