@@ -23,15 +23,14 @@ from legacy_queue.services.control.fault import SIGNED_URLS
 # in the order of the reference
 _MODULES = (
     *(liveness, tasks, groups, runs, task_queues, artifacts, workers, objects),
-    *(legacy_stubs, event_stream, migration, inspect, control, pages, actions),
+    *(legacy_stubs, migration, inspect, event_stream, control, pages, actions),
 )
 
-# what a module assigns to a name, without what it imports from another
+# once each: a module that imports the endpoint of another comes after that one
 DECLARED = tuple(
-    value
-    for module in _MODULES
-    for value in vars(module).values()
-    if isinstance(value, Endpoint) and value.handler.__module__ == module.__name__
+    dict.fromkeys(
+        value for module in _MODULES for value in vars(module).values() if isinstance(value, Endpoint)
+    )
 )
 
 

@@ -84,25 +84,6 @@ def control_reset(call: Call) -> Reply:
     return {}
 
 
-@control_endpoint(
-    "POST",
-    "/control/v1/messages/<provisionerId>/<workerType>",
-    "Put Message",
-    input="control-new-message",
-    output="control-message",
-)
-def put_message(call: Call) -> Reply:
-    """Put a message that should not be there in a queue of a pool, visible at once, for an hour.
-
-    ``poisoned`` is no message of a task, ``forged`` is signed with another secret, ``foreign`` is of a task
-    of another pool, and ``doubled`` is a second message of a task's last run. ``priority`` is
-    ``lowest`` by default.
-    """
-    messages = _control(call).messages
-    queue = WorkQueue(*call.pool, call.body.get("priority", PRIORITIES[-1]))
-    return {"messageId": messages.put(call.body["kind"], queue, call.body.get("taskId"))}
-
-
 def clock_answer(state: ClockState) -> Mapping[str, Any]:
     """The answer of controlClock."""
     return {
@@ -171,3 +152,22 @@ def list_requests(call: Call) -> Reply:
     after = int(call.query["after"]) if "after" in call.query else None
     requests = site.journal.requests(int(call.query.get("limit", _REQUESTS)), after, chosen)
     return {"now": format_time(site.services.clock.now()), "requests": requests}
+
+
+@control_endpoint(
+    "POST",
+    "/control/v1/messages/<provisionerId>/<workerType>",
+    "Put Message",
+    input="control-new-message",
+    output="control-message",
+)
+def put_message(call: Call) -> Reply:
+    """Put a message that should not be there in a queue of a pool, visible at once, for an hour.
+
+    ``poisoned`` is no message of a task, ``forged`` is signed with another secret, ``foreign`` is of a task
+    of another pool, and ``doubled`` is a second message of a task's last run. ``priority`` is
+    ``lowest`` by default.
+    """
+    messages = _control(call).messages
+    queue = WorkQueue(*call.pool, call.body.get("priority", PRIORITIES[-1]))
+    return {"messageId": messages.put(call.body["kind"], queue, call.body.get("taskId"))}

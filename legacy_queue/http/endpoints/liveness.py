@@ -1,7 +1,6 @@
 """Endpoints by which others see that the server is alive."""
 
 import time
-from dataclasses import replace
 
 from legacy_queue import __version__
 from legacy_queue.http.endpoint import Call, Reply, endpoint
@@ -35,6 +34,3 @@ def version(call: Call) -> Reply:
     """The version of legacy-queue, in the form of Dockerflow: commit, source and build are empty."""
     call.authorize()
     return {"version": __version__, "commit": "", "source": "", "build": ""}
-
-
-object_ping = replace(ping, name="objectPing", service="object")

@@ -1,13 +1,17 @@
 """Endpoints of today's Object service, for the bytes of artifacts of the storage type ``object``."""
 
+from dataclasses import replace
 from functools import partial
 
 from legacy_queue.domain.times import format_time
 from legacy_queue.http.endpoint import Call, Reply, endpoint
 from legacy_queue.http.endpoints.artifacts import redirect
+from legacy_queue.http.endpoints.liveness import ping
 
 _uploading = partial(endpoint, service="object", scopes="object:upload:<projectId>:<objectName>")
 _downloading = partial(endpoint, service="object", scopes="object:download:<objectName>")
+
+object_ping = replace(ping, name="objectPing", service="object")
 
 
 @_uploading(
