@@ -72,10 +72,11 @@ class ClientSocket:
         self.scheme = "https"
         self._waiting.pop(self, None)
 
-    def expect_request(self) -> None:
-        """Begin with the next request and its answer. The rest of the last request may still come before."""
-        self.begin = b""  # of the request; empty if it came together with the last one
-        self._left = self._timeouts.idle  # seconds of waiting; the bytes of a request add to them
+    def expect_request(self, begin: bytes = b"") -> None:
+        """Begin with the next request and its answer. ``begin`` came together with the last request."""
+        self.begin = begin  # of the request, as far as it came at once
+        # seconds of waiting; the bytes of a request add to them
+        self._left = self._timeouts.request if begin else self._timeouts.idle
         self._head: bytes | None = None  # of the answer, until its body comes
 
     def recv(self, size: int) -> bytes:

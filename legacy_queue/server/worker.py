@@ -61,11 +61,15 @@ class _BoundedRequest(Request):
 class _Parser(RequestParser):
     mesg_class = _BoundedRequest
 
-    def finish_body(self, deadline: Any = None, max_bytes: Any = None) -> Any:
+    def finish_body(self, deadline: Any = None, max_bytes: Any = None) -> Any:  # noqa: ARG002
         """Whether the end of the last body was found. A malformed rest gets no second answer."""
+        body: Any = self.mesg and self.mesg.body
+        if body is None or getattr(body.reader, "length", None) == 0:  # the application has read all
+            return True
         with suppress(errors.ParseException, OSError):
-            finish: Any = super().finish_body
-            return finish(deadline, max_bytes)
+            while not body.failed:
+                if not body.read(PIECE):
+                    return True
         return False
 
 
@@ -151,25 +155,24 @@ class GunicornWorker(GeventWorker):
 
     def _serve(self, name: Any, client: Any, addr: Any) -> None:
         """Serve the requests of a connection. Raises StopIteration once it is to be closed."""
-        parser = _Parser(self.cfg, client, addr)
+        parser: Any = _Parser(self.cfg, client, addr)
         while True:
-            client.expect_request()
+            client.expect_request(parser.unreader.buf.getvalue())
+            if client.begin:
+                let_others_run()  # requests that were sent together do not delay other connections
             try:
                 req = next(parser)
             except (errors.ParseException, TimeoutError) as error:
                 return self._refuse(client, error)
-            if not client.begin:
-                let_others_run()  # requests that were sent together do not delay other connections
             self._active[client] = req
             try:
                 self.handle_request(name, req, client, addr)
             except StopIteration:
-                client.end_answer()
-                parser.finish_body()
-                raise
+                req.force_close()
             finally:
                 del self._active[client]
             client.end_answer()
+            parser.finish_body()  # in the time of its request
 
     def _replace_oldest(self) -> None:
         """At the limit, close the connection that has been waiting for longest.
@@ -198,6 +201,7 @@ class GunicornWorker(GeventWorker):
         with suppress(OSError), gevent.Timeout(_LINGER_TIMEOUT, TimeoutError):
             client.sendall(refusal.answer(client.begin, request_id, self._app.headers))
             client.end_answer()
+            client.expect_request()  # what it still sends is in time
             client.shutdown(socket.SHUT_WR)
             while client.recv(PIECE):  # a client may read no answer before it has sent all
                 pass

@@ -6,7 +6,7 @@ from types import ModuleType
 
 import pytest
 from gunicorn import arbiter
-from gunicorn.http import message, parser, wsgi
+from gunicorn.http import body, message, parser, unreader, wsgi
 from gunicorn.workers import base, base_async, ggevent
 
 # The first digits of the hash of each module. When a test fails, read what gunicorn has changed, see that the
@@ -16,8 +16,10 @@ RECORDED: dict[ModuleType, str] = {
     base: "9a39e0e16d62",
     base_async: "51385978b8ab",
     ggevent: "cd87ea3e9ec9",
+    body: "c46c000fc93b",
     message: "408e5f03f303",
     parser: "618c7c5a2297",
+    unreader: "a28537df77eb",
     wsgi: "2b8be67bf98b",
 }
 
