@@ -20,17 +20,14 @@ from legacy_queue.domain.hawk import SignedRequest, sign_bewit
 
 __tracebackhide__ = True  # a traceback of a test ends at the test's call
 
-_TIMEOUTS = (
-    10.0,
-    120.0,
-)  # seconds to connect, and for an answer: a report of many tasks, a clock moved by days
+# seconds to connect, and for an answer: a report of many tasks, a clock moved by days
+_TIMEOUTS = 10.0, 120.0
 _STREAM_TIMEOUTS = 10.0, 45.0  # seconds to connect, and without a byte: the server sends a comment every 15
 _MIN_TIMEOUT = 0.001  # seconds; 0 would mean no timeout
 _RETRY_INTERVAL = 0.5  # seconds
 _PAGE = 1000  # requests of the journal
-EVENTS_LOST = (
-    "begins-anew"  # names what comes before the first event of a server, and where events are missing
-)
+# names what comes before the first event of a server, and where events are missing
+EVENTS_LOST = "begins-anew"
 _NOT_A_QUEUE = "the server is not a queue that has this endpoint"
 
 
@@ -55,13 +52,14 @@ def _place(url: str) -> tuple[str, str]:
 
 
 def _read_error(answer: requests.Response) -> tuple[str, str]:
-    """The code and the message of an error of the queue, or the code of an error of Azure."""
-    try:
+    """The code and the message of an error of the queue, of Azure, or of a proxy that has no server."""
+    with suppress(ValueError, LookupError, TypeError, AttributeError, requests.RequestException):
         body = answer.json()
-        return str(body.get("code", "")), str(body["message"])
-    except (ValueError, LookupError, TypeError, AttributeError, requests.RequestException):
-        code = answer.headers.get("x-ms-error-code", "")
-        return code, "" if code else _NOT_A_QUEUE
+        if body["message"]:
+            return str(body.get("code", "")), str(body["message"])
+    code = answer.headers.get("x-ms-error-code", "")
+    is_told = code or answer.status_code >= 500
+    return code, answer.reason if is_told else _NOT_A_QUEUE
 
 
 def is_temporary(failed: Exception) -> bool:
@@ -191,9 +189,8 @@ class QueueClient:
 
 def _unanswered(error: Exception, method: str, url: str) -> requests.RequestException:
     """An error of the same class, without the query. It names the server that a redirect has led to."""
-    kind: type[requests.RequestException] = (
-        requests.exceptions.InvalidURL
-    )  # a redirect may lead to what even urllib3 cannot parse
+    # a redirect may lead to what urllib3 cannot parse
+    kind: type[requests.RequestException] = requests.exceptions.InvalidURL
     if isinstance(error, requests.RequestException):
         kind = type(error)
         url = str(error.request.url) if error.request else url

@@ -18,8 +18,12 @@ REFUSAL = '{"code": "RequestConflict", "message": "it is claimed\\n---\\ndetails
     ("answer", "code", "message"),
     [
         ((409, REFUSAL), "RequestConflict", "it is claimed\n---\ndetails"),
-        ((404, "", {"x-ms-error-code": "QueueNotFound"}), "QueueNotFound", ""),
-        *(((status, body), "", NOT_A_QUEUE) for status in (200, 502) for body in ("<html>", "[]", "{}")),
+        ((404, "", {"x-ms-error-code": "QueueNotFound"}), "QueueNotFound", "Not Found"),
+        *(
+            ((status, body), "", said)
+            for status, said in ((200, NOT_A_QUEUE), (401, NOT_A_QUEUE), (502, "Bad Gateway"))
+            for body in ("<html>", "[]", "{}", '{"message": null}')
+        ),
         ((302, "", {"Location": "http://192.0.2.1/"}), "", NOT_A_QUEUE),
     ],
 )

@@ -34,7 +34,7 @@ def failing_with_a_sentence() -> Iterator[None]:
         yield
     except RequestFailed as failed:
         raise click.ClickException(
-            f"the server at {failed.server} answered {failed.status}: {failed.message or failed.code}"
+            f"the server at {failed.server} answered {failed.status}: {failed.message}"
         ) from None
     except requests.RequestException as error:
         hint = ": see legacy-queue ca" if isinstance(error, requests.exceptions.SSLError) else ""
@@ -177,7 +177,7 @@ def called_by_default() -> str:
         return missing.message
     url_by = names[1] if values[1] else root_url or SERVER_FILE
     client_by = names[2] if values[2] and values[3] else SERVER_FILE
-    return f"{queue.base_url} ({url_by}) as {queue.credentials.client_id} ({client_by})"
+    return f"{without_secrets(queue.base_url)} ({url_by}) as {queue.credentials.client_id} ({client_by})"
 
 
 def queue_options(command: Callable[..., Any]) -> Callable[..., Any]:

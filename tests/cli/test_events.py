@@ -90,9 +90,10 @@ def test_with_a_broker_the_command_says_which_line_of_python_prints_the_events(
 def test_events_after_a_restart_are_printed_with_a_warning_of_lost_events(tmp_path: Path) -> None:
     """The server ends in order while the command follows it, and the command finds the next server."""
     port, before, after = str(free_port()), slugid(), slugid()
+    with_password = f"http://me:secret@127.0.0.1:{port}"
     with (
         serve(tmp_path / "one", *MEMORY, "--port", port) as first,
-        following(tmp_path, first.root_url, "--json", "--exchange", "task-defined") as running,
+        following(tmp_path, with_password, "--json", "--exchange", "task-defined") as running,
     ):
         Queue(first).create(before, workerType="followed")
         running.lines(1)
@@ -105,4 +106,5 @@ def test_events_after_a_restart_are_printed_with_a_warning_of_lost_events(tmp_pa
             assert printed == [before, after]
             said = re.findall(r"\S+ (is being followed|went away|is back)[.:;]", running.errors)
             assert said == ["is being followed", "went away", "is back"]
+            assert "secret" not in running.errors
             assert running.errors.count("has lost some events") == 1  # those of the first, if it had more

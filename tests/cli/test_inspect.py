@@ -94,7 +94,7 @@ def test_the_log_of_a_task_is_printed(queue: ServedQueue, ask: Asking) -> None:
     lost = (404, "<Error/>", {"x-ms-error-code": "BlobNotFound"})
     with answering(lost) as storage, answering((303, "", {"Location": storage})) as url:
         said = refused(ask_at(url, "log", task_id, "--artifact", "public/lost"))
-    assert said == f"Error: the server at {storage} answered 404: BlobNotFound"
+    assert said == f"Error: the server at {storage} answered 404: Not Found"
 
 
 @pytest.mark.processes

@@ -39,6 +39,8 @@ def test_it_says_which_queue_the_commands_call_and_as_whom(tmp_path: Path) -> No
     client = {"TASKCLUSTER_CLIENT_ID": "me", "TASKCLUSTER_ACCESS_TOKEN": TOKEN}
     asked = "https://queue.example.com/api/queue/v1 (TASKCLUSTER_ROOT_URL) as me (TASKCLUSTER_CLIENT_ID)"
     assert called(**root, **client) == asked
+    masked = asked.replace("//", "//a:***@")
+    assert called(TASKCLUSTER_ROOT_URL="https://a:S3CRET@queue.example.com", **client) == masked
     local = {"clientId": "development", "accessToken": TOKEN}
     server = {"rootUrl": "http://127.0.0.1:1", "pid": os.getpid(), "credentials": local}
     (tmp_path / SERVER_FILE).write_text(json.dumps(server))
