@@ -177,7 +177,7 @@ def _build(
         authenticator=authenticator,
         sign_in=sign_in,
         metrics=metrics,
-        journal=Journal(NOT_IN_JOURNAL, clock.now, is_kept=settings.control),
+        journal=Journal(NOT_IN_JOURNAL, clock.now),
         faults=FaultRegistry(FAULT_TARGETS),
         upload_slots=UploadSlots(),
         root_url=root_url,

@@ -35,11 +35,7 @@ SELECTORS = ("taskId", "endpoint", "taskQueueId", "failed")
 class Journal:
     """The last 10,000 requests, except those to the endpoints ``excluded``. Its clock is the queue's."""
 
-    def __init__(
-        self, excluded: Container[str | None], now: Callable[[], datetime], *, is_kept: bool = True
-    ) -> None:
-        """Unless it ``is_kept``, nothing is recorded."""
-        self.is_kept = is_kept
+    def __init__(self, excluded: Container[str | None], now: Callable[[], datetime]) -> None:
         self._excluded = excluded
         self._now = now
         self._numbers = itertools.count(1)

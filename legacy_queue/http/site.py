@@ -42,6 +42,7 @@ class Site:
     authenticator: Authenticator
     sign_in: SignIn
     metrics: Metrics
+    # empty without control
     journal: Journal
     faults: FaultRegistry
     upload_slots: UploadSlots

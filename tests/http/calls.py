@@ -430,7 +430,7 @@ def bare_client(services: Services, slots: UploadSlots | None = None) -> TestCli
         authenticator=authenticator,
         sign_in=SignIn("", "", authenticator, False, services.clock.now),
         metrics=Metrics("memory", 1),
-        journal=Journal((), services.clock.now, is_kept=False),
+        journal=Journal((), services.clock.now),
         faults=FaultRegistry(()),
         upload_slots=slots or UploadSlots(),
         root_url=ROOT_URL,

@@ -94,7 +94,7 @@ def explained(site: Site, task_id: str) -> Mapping[str, Any]:
     """The answer of inspectTask. Raises ResourceNotFound."""
     services = site.services
     task, found = services.waits.of(task_id)
-    requests = site.journal.requests_of(task_id) if site.journal.is_kept else None
+    requests = site.journal.requests_of(task_id) if site.control else None
     return {
         "status": task.status(),
         "now": format_time(services.clock.now()),
