@@ -14,6 +14,7 @@ from legacy_queue.cli.queue_options import (
     queue_options,
     reporting,
 )
+from legacy_queue.config.values import without_secrets
 from legacy_queue.queue_client import QueueClient
 from legacy_queue.testing.summary import clock_line, fault_line, request_line, request_lines
 
@@ -209,5 +210,6 @@ def reset(queue: QueueClient, yes: bool) -> AnswerAndText:
     queue-prefix are emptied; on Azure a reset is refused.
     """
     if not yes and queue.call("GET", "/control/v1/reset", expected="kept")["kept"]:
-        click.confirm(f"Remove everything that {queue.root_url} has stored?", abort=True, err=True)
+        url = without_secrets(queue.root_url)
+        click.confirm(f"Remove everything that {url} has stored?", abort=True, err=True)
     return queue.call("POST", "/control/v1/reset"), "The queue is as new."
