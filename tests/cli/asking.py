@@ -13,9 +13,9 @@ from structlog.testing import capture_logs
 from werkzeug.serving import make_server
 
 from legacy_queue.cli.commands import commands
+from legacy_queue.testing.server_process import client_variables
 from tests.http.calls import ROOT, Queue
 from tests.memory_server import FakeClock, Quiet
-from tests.system.processes import client_env
 
 TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
 
@@ -24,7 +24,8 @@ Asking = Callable[..., Result]
 
 def env_for(root_url: str) -> dict[str, str]:
     """The variables with which a command calls the server there."""
-    return client_env(root_url, {"clientId": ROOT.client_id, "accessToken": ROOT.access_token})
+    credentials = {"clientId": ROOT.client_id, "accessToken": ROOT.access_token}
+    return client_variables({"rootUrl": root_url, "credentials": credentials})
 
 
 def ask_at(root_url: str, *words: str, **env: str) -> Result:

@@ -13,10 +13,11 @@ import pytest
 import requests
 
 from legacy_queue.domain.ids import slugid
+from legacy_queue.testing.server_process import client_variables
 from tests.clients.python import taskcluster
 from tests.domain.tasks import task_body
 from tests.system.http_queue import in_time
-from tests.system.processes import LONG, client_env, run, wait_until
+from tests.system.processes import LONG, run, wait_until
 
 from .engine import IMAGE, LABELS, ROOT, Services, build, build_images, image_options, podman
 
@@ -54,7 +55,7 @@ def task(**changes: Any) -> dict[str, Any]:
 
 def work(folder: Path, root_url: str, credentials: dict[str, str]) -> None:
     """Run one task by the sample worker, outside of any container."""
-    env = client_env(root_url, credentials)
+    env = client_variables({"rootUrl": root_url, "credentials": credentials})
     with run(folder, "worker", "provisioner/outside", "--max-tasks", "1", env=env) as worker:
         assert worker.wait() == 0, worker.errors
 

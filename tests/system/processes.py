@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 import requests
 
+from legacy_queue.testing.server_process import client_variables
 from tests.guard import processes_with
 
 T = TypeVar("T")
@@ -218,15 +219,6 @@ def secrets_of(env: Mapping[str, str]) -> set[str]:
     return secrets | set(filter(None, [urlsplit(env.get("LEGACY_QUEUE_AMQP_URL", "")).password]))
 
 
-def client_env(root_url: str, credentials: Mapping[str, str]) -> dict[str, str]:
-    """The variables with which a command calls the queue."""
-    return {
-        "LEGACY_QUEUE_ROOT_URL": root_url,
-        "TASKCLUSTER_CLIENT_ID": credentials["clientId"],
-        "TASKCLUSTER_ACCESS_TOKEN": credentials["accessToken"],
-    }
-
-
 @contextmanager
 def serve(
     folder: Path,
@@ -269,7 +261,7 @@ def serve(
 @contextmanager
 def work(folder: Path, server: Server, worker_type: str, *options: str) -> Iterator[Running]:
     """A ``legacy-queue worker`` of ``system/<worker_type>``."""
-    env = client_env(server.root_url, server.credentials)
+    env = client_variables(server.line)
     with run(folder, "worker", f"system/{worker_type}", *options, env=env) as running:
         yield running
         assert leaks(running.errors, server.secrets) == []

@@ -11,7 +11,7 @@ import requests
 
 from legacy_queue.testing import LegacyQueue
 
-from .processes import LONG, Running, client_env, importing, processes_of, run, wait_until
+from .processes import LONG, Running, importing, processes_of, run, wait_until
 
 pytestmark = pytest.mark.processes
 
@@ -122,8 +122,7 @@ def test_a_second_signal_ends_the_worker_at_once(legacy_queue: LegacyQueue, tmp_
     up = tmp_path / "up"
     legacy_queue.create_task(worker_type="w", payload={"command": f"touch {up}; sleep {2 * LONG}"})
     slow = legacy_queue.fault("reportException", delay=2 * LONG)
-    env = client_env(legacy_queue.root_url, legacy_queue.credentials)
-    with run(tmp_path, "worker", "test-provisioner/w", env=env) as worker:
+    with run(tmp_path, "worker", "test-provisioner/w", env=legacy_queue.env) as worker:
         wait_until(up.exists)
         worker.send(signal.SIGTERM)
         wait_until(lambda: slow.fired)
