@@ -36,9 +36,10 @@ class BrowserGuard:
         environ = request.environ
         host = environ.get("HTTP_HOST", "")
         if host and ANY not in self._hosts and not self._is_known(_PORT.sub("", host.lower()).strip("[].")):
-            known = ", ".join(sorted({"localhost", "addresses", *self._hosts}))
+            known = ", ".join(sorted({"localhost", *self._hosts}))
             raise MisdirectedRequest(
-                f"the host is {host[:200]!r}: expected {known}; the setting allowed-hosts adds others"
+                f"the host is {host[:200]!r}: expected an IP address, or one of {known}; "
+                "the setting allowed-hosts adds others"
             )
         preflight = "HTTP_ACCESS_CONTROL_REQUEST_METHOD" in environ and environ["REQUEST_METHOD"] == "OPTIONS"
         if not preflight or not self._allowed_origin(environ):

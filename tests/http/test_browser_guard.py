@@ -37,7 +37,7 @@ def test_on_loopback_a_foreign_host_is_refused_on_every_path() -> None:
             assert "<Code>MisdirectedRequest</Code>" in answer.text
         else:
             assert answer.get_json()["code"] == "MisdirectedRequest"
-        assert f"the host is '{host}': expected addresses, localhost, queue.test" in answer.text
+        assert f"the host is '{host}': expected an IP address, or one of localhost, queue.test" in answer.text
 
 
 @pytest.mark.parametrize(

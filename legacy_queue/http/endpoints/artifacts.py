@@ -276,7 +276,7 @@ def upload_view(site: Site, faults: FaultInjection) -> Callable[[str], Response]
         length = request.environ.get("CONTENT_LENGTH", "")
         headers = request.headers
         if not length.isdecimal():
-            raise LengthRequired("content-length is missing: expected it, and no body in chunks")
+            raise LengthRequired("content-length is missing: expected a body with its length, not in chunks")
         # in place of the limit of JSON bodies; Werkzeug refuses a longer body
         request.max_content_length = int(length) + 1
         encoding = headers.get("content-encoding")

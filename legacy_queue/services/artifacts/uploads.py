@@ -223,4 +223,4 @@ def _check_headers(sent: UploadHeaders, length: int, content_encoding: str | Non
     if length > MAX_UPLOAD_SIZE:
         raise InputTooLarge(f"content-length is {length}: expected at most {MAX_UPLOAD_SIZE} bytes")
     if content_encoding and not re.fullmatch(_ENCODING, content_encoding):
-        raise InputError(f"content-encoding is {content_encoding[:255]!r}: expected gzip and the like")
+        raise InputError(f"content-encoding is {content_encoding[:255]!r}: expected a name like gzip")
