@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from io import BytesIO
 from typing import cast
 from urllib.parse import unquote
@@ -29,6 +30,7 @@ from legacy_queue.gateway.azure_protocol import (
     blueprint_of,
     check_timeout,
 )
+from legacy_queue.gateway.crc64 import crc64
 from legacy_queue.ports import Clock, Waiter
 from legacy_queue.ports.account import StorageAccount
 from legacy_queue.ports.blob import (
@@ -197,10 +199,10 @@ def _write(
     try:
         match parameters.get("comp"):
             case "block":
-                return _put_block(container, name, parameters.get("blockid", ""))
+                return _put_block(container, waiter, name, parameters.get("blockid", ""))
             case "blocklist":
                 return _put_block_list(container, waiter, name)
-        return _put(container, blobs, name)
+        return _put(container, blobs, waiter, name)
     except (
         BlobAlreadyExists,
         BlockCountExceedsLimit,
@@ -211,21 +213,21 @@ def _write(
         raise AzureError(type(error).__name__) from None
 
 
-def _put_block(container: BlobContainer, name: str, block_id: str) -> Response:
+def _put_block(container: BlobContainer, waiter: Waiter, name: str, block_id: str) -> Response:
     if not _is_block_id(block_id):
         raise AzureError(
             "InvalidQueryParameterValue", "expected base64 of 1 to 64 bytes", parameter="blockid"
         )
     if request.content_length == 0:
         raise _invalid_header("content-length", "expected a block of at least a byte")
-    body = _Body(_MAX_BLOCK)
+    body = _Body(waiter, _MAX_BLOCK)
     container.put_block(name, block_id, _whole(body))
     return _stored(body)
 
 
 def _put_block_list(container: BlobContainer, waiter: Waiter, name: str) -> Response:
     options = _options(container, name)  # headers without x-ms-blob describe the list
-    body = _Body(_MAX_BLOCK_LIST)
+    body = _Body(waiter, _MAX_BLOCK_LIST)
     document = _whole(body)
     listed = waiter.run_long(lambda: _block_list(document))
     options = replace(options, md5=_declared_md5("x-ms-blob-content-md5"))
@@ -233,13 +235,13 @@ def _put_block_list(container: BlobContainer, waiter: Waiter, name: str) -> Resp
     return _stored(body, written)
 
 
-def _put(container: BlobContainer, blobs: Blobs, name: str) -> Response:
+def _put(container: BlobContainer, blobs: Blobs, waiter: Waiter, name: str) -> Response:
     if (kind := request.headers.get("x-ms-blob-type")) != "BlockBlob":
         if kind:
             raise _invalid_header("x-ms-blob-type", "expected BlockBlob")
         raise AzureError("MissingRequiredHeader", elements={"HeaderName": "x-ms-blob-type"})
     options = _options(container, name)
-    body = _Body(_MAX_BODY, "x-ms-blob-content-md5")
+    body = _Body(waiter, _MAX_BODY, "x-ms-blob-content-md5")
     written = blobs.write(name, body, *_content("x-ms-blob-", ""), lambda: replace(options, md5=body.md5))
     response = _stored(body, written)
     response.headers["Content-MD5"] = body.md5
@@ -320,12 +322,13 @@ class _Body:
     Then it has an MD5, and ``checked`` has the headers with the sums.
     """
 
-    def __init__(self, max_length: int, *md5_headers: str) -> None:
+    def __init__(self, waiter: Waiter, max_length: int, *md5_headers: str) -> None:
         length = request.content_length
         if length is None:
             raise AzureError("MissingContentLengthHeader")
         if length > max_length:
             raise AzureError("RequestBodyTooLarge", f"Expected at most {max_length} bytes.")
+        self._waiter = waiter
         self._length = length
         self._md5s = [_declared_md5(header) for header in ("content-md5", *md5_headers)]
         self._crc64 = _declared_sum(_CRC64, 8, "InvalidHeaderValue")
@@ -345,10 +348,7 @@ class _Body:
                 received += len(chunk)
                 md5.update(chunk)
                 if self._crc64:
-                    # here, since hardly any client sends this sum
-                    from azure.storage.extensions.checksums import crc64
-
-                    crc = crc64.compute(chunk, crc)
+                    crc = self._waiter.run_long(partial(crc64, chunk, crc))
                 yield chunk
         if received != self._length:
             raise AzureError("InvalidInput", f"The body ended after {received} of {self._length} bytes.")

@@ -3,7 +3,6 @@
 What both storages have to show is in tests/stores/test_blobs.py, who may use a URL in test_shared_access.py.
 """
 
-import base64
 import socket
 from urllib.parse import urlsplit
 
@@ -148,11 +147,3 @@ def test_a_large_blob_is_stored_in_blocks_as_it_arrives_and_not_at_all_if_it_is_
     assert blocks
     assert len(blocks.committed) == 4
     assert put(upload_url, content, if_none_match="*") == (409, "BlobAlreadyExists")
-
-
-def test_the_crc64_of_a_blob_is_that_of_nvme_however_its_body_is_read(upload_url: str) -> None:
-    content = bytes(range(256)) * 4096
-    crc = 0x9A1E6681572D613B  # as awscrt.checksums.crc64nvme of PyPI's awscrt 0.38.1 computes it
-    declared = base64.b64encode(crc.to_bytes(8, "little")).decode()
-    assert put(upload_url, content, x_ms_content_crc64=declared) == (201, None)
-    assert put(upload_url, content + b"more", x_ms_content_crc64=declared) == (400, "Crc64Mismatch")
