@@ -147,7 +147,8 @@ class GroupStore(ExpiringRows):
     def end(self, task_id: str, task_group_id: str, activations: Collection[int]) -> bool:
         """End these activations of the task. Returns whether any member is active. Safe to repeat."""
         group = self._cache.get(task_group_id)
-        if group is None or (group.only and not group.is_only_active):
+        # one that has expired may be another by now
+        if group is None or group.expires <= self._clock.now() or (group.only and not group.is_only_active):
             group = self.load(task_group_id)
         while group and group.only and group.only.task_id == task_id and 0 in activations:
             if not group.is_only_active:

@@ -1,7 +1,7 @@
 """A cache of values that this process read or wrote last. The truth is in storage."""
 
 from collections import OrderedDict
-from contextlib import suppress
+from threading import Lock
 from typing import Generic, TypeVar
 
 CacheKey = TypeVar("CacheKey")
@@ -11,28 +11,30 @@ Cached = TypeVar("Cached")
 class SharedLruCache(Generic[CacheKey, Cached]):
     """The ``size`` entries that were used last; safe for several threads.
 
-    No other thread comes between, in any one call of an OrderedDict. So each method is right whatever another
-    does between its calls, and none takes a lock: each call of the server asks some of these caches.
+    It needs the lock: the keys of some caches compare in Python, where another thread may come between, and
+    two threads in one OrderedDict then end the process.
     """
 
     def __init__(self, size: int) -> None:
         self._size = size
         self._entries: OrderedDict[CacheKey, Cached] = OrderedDict()  # the one that was used last is the last
+        self._lock = Lock()
 
     def get(self, key: CacheKey) -> Cached | None:
-        try:
+        with self._lock:
+            if key not in self._entries:
+                return None
             self._entries.move_to_end(key)
             return self._entries[key]
-        except KeyError:
-            return None
 
     def put(self, key: CacheKey, value: Cached) -> None:
-        self._entries.pop(key, None)
-        self._entries[key] = value
-        if len(self._entries) > self._size:
-            with suppress(KeyError):
+        with self._lock:
+            self._entries[key] = value
+            self._entries.move_to_end(key)
+            if len(self._entries) > self._size:
                 self._entries.popitem(last=False)
 
     def remove(self, key: CacheKey) -> None:
         """Remove the entry. Safe to repeat."""
-        self._entries.pop(key, None)
+        with self._lock:
+            self._entries.pop(key, None)

@@ -116,3 +116,16 @@ def test_a_group_expires_with_its_members_and_active_tasks(storage: Storage, oth
     assert other.groups.members(group_id, "", 10) == []
     assert storage.groups.load(kept_id) == Group(kept_id, "scheduler", NOW + DAY)
     assert len(storage.groups.members(kept_id, "", 10)) == len(all_active(storage)) == 3
+
+
+def test_the_only_member_of_a_group_ends_where_another_of_that_name_expired(
+    storage: Storage, other: Storage, backend: Backend
+) -> None:
+    group_id, task_id = slugid(), slugid()
+    for _ in range(2):
+        storage.groups.join(slugid(), Group(group_id, "scheduler", NOW), "")
+    backend.clock.jump(NOW + DAY - backend.clock.now())
+    remove_all_expired(other.groups, NOW + DAY)
+    other.groups.join(task_id, Group(group_id, "scheduler", NOW + 9 * DAY), "")
+    assert not storage.groups.end(task_id, group_id, {0})
+    assert other.groups.active(group_id, "", 9) == []
