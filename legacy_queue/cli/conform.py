@@ -104,7 +104,7 @@ class _NotJudged(click.ClickException):
 @json_option
 @root_url_option
 @click.argument("words", nargs=-1, metavar="[-- COMMAND...]")
-@failing_with_a_sentence()
+@failing_with_a_sentence(_NotJudged)
 def conform(
     words: tuple[str, ...],
     protocol: str | None,

@@ -28,17 +28,15 @@ AnswerAndText = tuple[Any, str]  # the queue's answer for a program, and the tex
 
 
 @contextmanager
-def failing_with_a_sentence() -> Iterator[None]:
+def failing_with_a_sentence(kind: type[click.ClickException] = click.ClickException) -> Iterator[None]:
     """A request that fails ends the command with a sentence. Decorates a function too."""
     try:
         yield
     except RequestFailed as failed:
-        raise click.ClickException(
-            f"the server at {failed.server} answered {failed.status}: {failed.message}"
-        ) from None
+        raise kind(f"the server at {failed.server} answered {failed.status}: {failed.message}") from None
     except requests.RequestException as error:
         hint = ": see legacy-queue ca" if isinstance(error, requests.exceptions.SSLError) else ""
-        raise click.ClickException(f"{error}{hint}") from None
+        raise kind(f"{error}{hint}") from None
 
 
 def _certificate(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:

@@ -116,5 +116,6 @@ def test_the_root_url_option_wins_over_a_base_url_in_a_variable(queue: ServedQue
     elsewhere = "http://127.0.0.1:1/v1"
     assert "does not answer" in refused(ask("clock", LEGACY_QUEUE_BASE_URL=elsewhere))
     printed(ask("clock", "--root-url", queue.root_url, LEGACY_QUEUE_BASE_URL=elsewhere))
+    assert "does not answer" in refused(ask("conform", "--observe", LEGACY_QUEUE_BASE_URL=elsewhere), 2)
     observed = ask("conform", "--observe", "--root-url", queue.root_url, LEGACY_QUEUE_BASE_URL=elsewhere)
     assert "choose a pool of which workers were seen: there is none" in refused(observed, 2)
