@@ -19,14 +19,6 @@ class QueueNotFound(LeaseLost):
     """The queue does not exist, and so no lease in it."""
 
 
-class MessageNotFound(LeaseLost):
-    """The message does not exist: it was deleted, expired or never put."""
-
-
-class PopReceiptMismatch(LeaseLost):
-    """The message was received or changed since."""
-
-
 @dataclass(frozen=True)
 class QueuedMessage:
     """A received or peeked message. Peeked, it has no receipt, and ``next_visible`` only while invisible."""

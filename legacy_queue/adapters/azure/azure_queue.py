@@ -15,8 +15,6 @@ from legacy_queue.domain.times import whole_seconds
 from legacy_queue.ports import AlreadyExists
 from legacy_queue.ports.queue import (
     LeaseLost,
-    MessageNotFound,
-    PopReceiptMismatch,
     Queue,
     QueuedMessage,
     QueueNotFound,
@@ -29,7 +27,7 @@ _NEVER = -1  # a time to live
 _EXISTS = dict.fromkeys((409, "204"), AlreadyExists)  # with other metadata, or with the same
 _NOT_FOUND = dict.fromkeys((404, "404"), QueueNotFound)
 _LEASE_LOST: Refusals = {
-    **{error.__name__: error for error in (QueueNotFound, MessageNotFound, PopReceiptMismatch)},
+    "QueueNotFound": QueueNotFound,
     **dict.fromkeys((400, 404, "400", "404"), LeaseLost),  # some of Azurite's refusals have no name
 }
 _MESSAGE_ID = re.compile(r"[0-9A-Za-z-]{1,64}")

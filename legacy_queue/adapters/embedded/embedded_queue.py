@@ -17,7 +17,6 @@ and looks again.
 """
 
 import base64
-import hmac
 import json
 import os
 import secrets
@@ -39,8 +38,6 @@ from legacy_queue.ports import Clock
 from legacy_queue.ports.queue import (
     MAX_COUNT,
     LeaseLost,
-    MessageNotFound,
-    PopReceiptMismatch,
     Queue,
     QueuedMessage,
     QueueNotFound,
@@ -182,14 +179,16 @@ class EmbeddedQueue(Queue):
             # Azure refuses to hide a message until it expires
             (text, renewed.receipt, _visible(now, hidden_for), self._database.rank(), *self._key(lease), end),
         ):
-            raise self._refusal(lease)
+            self._require()
+            raise LeaseLost
         return renewed
 
     def delete(self, lease: MessageLease) -> None:
         if not self._database.change(
             f"DELETE FROM messages WHERE {_LEASED}", (*self._key(lease), self._now())
         ):
-            raise self._refusal(lease)
+            self._require()
+            raise LeaseLost
 
     def count(self) -> int:
         self._require()
@@ -210,19 +209,6 @@ class EmbeddedQueue(Queue):
 
     def _key(self, lease: MessageLease) -> tuple[str, str, str]:
         return _storable(lease.message_id), self.name, _storable(lease.receipt)
-
-    def _refusal(self, lease: MessageLease) -> LeaseLost:
-        """Why a lease does not hold."""
-        self._require()
-        message_id, _, receipt = self._key(lease)
-        found = self._database.rows(
-            "SELECT receipt FROM messages WHERE id = ? AND queue = ? AND expires > ?",
-            (message_id, self.name, self._now()),
-        )
-        if not found:
-            return MessageNotFound()
-        is_leased = hmac.compare_digest(found[0][0].encode(), receipt.encode())
-        return LeaseLost() if is_leased else PopReceiptMismatch()
 
     def _require(self) -> None:
         if not self._database.rows("SELECT 1 FROM queues WHERE name = ?", (self.name,)):

@@ -10,7 +10,7 @@ import pytest
 from legacy_queue.adapters.embedded import EmbeddedAccount
 from legacy_queue.domain.messages import MessageLease
 from legacy_queue.ports.account import StorageAccount
-from legacy_queue.ports.queue import LeaseLost, MessageNotFound, PopReceiptMismatch, Queue, QueueNotFound
+from legacy_queue.ports.queue import LeaseLost, Queue, QueueNotFound
 
 Wait = Callable[[float], None]
 NO_TIME, SECOND, HOUR = timedelta(0), timedelta(seconds=1), timedelta(hours=1)
@@ -103,7 +103,7 @@ def test_the_time_to_live_is_rounded_down_to_seconds(queue: Queue, wait: Wait) -
     hidden = queue.put("gone", SECOND, timedelta(seconds=2.9))
     wait(2)
     assert texts(queue) == ["for ever"]
-    with pytest.raises(MessageNotFound):
+    with pytest.raises(LeaseLost):
         queue.delete(hidden)
 
 
@@ -124,7 +124,7 @@ def test_the_lease_of_a_put_is_valid_until_the_message_is_received(queue: Queue)
     first, second = queue.put("first", NO_TIME), queue.put("second", HOUR)
     queue.delete(queue.update(second, "second", NO_TIME))
     queue.receive(1, SECOND)
-    with pytest.raises(PopReceiptMismatch):
+    with pytest.raises(LeaseLost):
         queue.delete(first)
 
 
@@ -132,11 +132,11 @@ def test_a_stale_lease_is_lost(queue: Queue) -> None:
     first = queue.put("text", HOUR)
     second = queue.update(first, "text", HOUR)
     for act in (queue.delete, lambda lease: queue.update(lease, "new", HOUR)):
-        with pytest.raises(PopReceiptMismatch):
+        with pytest.raises(LeaseLost):
             act(first)
     queue.delete(second)
     for act in (queue.delete, lambda lease: queue.update(lease, "new", HOUR)):
-        with pytest.raises(MessageNotFound):
+        with pytest.raises(LeaseLost):
             act(second)
 
 
