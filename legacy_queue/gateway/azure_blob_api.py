@@ -28,6 +28,7 @@ from legacy_queue.gateway.azure_protocol import (
     answer,
     authenticated,
     blueprint_of,
+    bytes_of_base64,
     check_timeout,
 )
 from legacy_queue.gateway.crc64 import crc64
@@ -214,7 +215,7 @@ def _write(
 
 
 def _put_block(container: BlobContainer, waiter: Waiter, name: str, block_id: str) -> Response:
-    if not _is_block_id(block_id):
+    if not 1 <= (bytes_of_base64(block_id) or 0) <= 64:
         raise AzureError(
             "InvalidQueryParameterValue", "expected base64 of 1 to 64 bytes", parameter="blockid"
         )
@@ -366,11 +367,8 @@ def _declared_md5(header: str) -> str | None:
 def _declared_sum(header: str, length: int, code: str) -> str | None:
     """The header, if there is one; raises AzureError if it is not base64 of that many bytes."""
     text = request.headers.get(header)
-    if text is None:
-        return None
-    with suppress(ValueError):
-        if len(base64.b64decode(text, validate=True)) == length:
-            return text
+    if text is None or bytes_of_base64(text) == length:
+        return text
     raise AzureError(code, elements={"HeaderName": header, "HeaderValue": text})
 
 
@@ -408,10 +406,3 @@ def _block_list(body: bytes) -> Sequence[Block]:
         kinds = ", ".join(_BLOCK_KINDS)
         raise AzureError("InvalidXmlDocument", f"Expected a BlockList without attributes, of {kinds}.")
     return wanted
-
-
-def _is_block_id(text: str) -> bool:
-    try:
-        return 1 <= len(base64.b64decode(text, validate=True)) <= 64
-    except ValueError:
-        return False

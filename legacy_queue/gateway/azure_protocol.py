@@ -287,6 +287,14 @@ def check_timeout(parameters: Mapping[str, str]) -> None:
         raise AzureError("InvalidQueryParameterValue", "expected a number of seconds", parameter="timeout")
 
 
+def bytes_of_base64(text: str) -> int | None:
+    """How many bytes the text means, None where it is not base64."""
+    try:
+        return len(base64.b64decode(text, validate=True))
+    except ValueError:
+        return None
+
+
 def element(tag: str, **texts: str) -> etree._Element:
     """An element with a child element for each of the texts."""
     parent = etree.Element(tag)

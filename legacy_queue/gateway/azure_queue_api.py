@@ -4,7 +4,6 @@ It serves any storage, in memory or behind the gateway. Requests carry their SAS
 module never logs them.
 """
 
-import base64
 import re
 from collections.abc import Callable, Mapping
 from datetime import timedelta
@@ -24,6 +23,7 @@ from legacy_queue.gateway.azure_protocol import (
     answer,
     authenticated,
     blueprint_of,
+    bytes_of_base64,
     check_timeout,
     element,
 )
@@ -127,7 +127,7 @@ def _delete(
     receipt = parameters.get("popreceipt", "")
     if not receipt:
         raise AzureError("InvalidQueryParameterValue", "expected a pop receipt", parameter="popreceipt")
-    if not _is_receipt(receipt):
+    if bytes_of_base64(receipt) is None:
         raise AzureError("InvalidQueryParameterValue", "Invalid pop receipt format", parameter="popreceipt")
     try:
         source.delete(MessageLease(message_id, receipt))
@@ -136,14 +136,6 @@ def _delete(
     except queue.LeaseLost:  # deleted, received again since, or the receipt of another message
         raise AzureError("MessageNotFound") from None
     return answer(204)
-
-
-def _is_receipt(text: str) -> bool:
-    try:
-        base64.b64decode(text, validate=True)
-    except ValueError:
-        return False
-    return True
 
 
 def _whole_number(parameters: Mapping[str, str], name: str, default: int, maximum: int) -> int:
