@@ -60,7 +60,7 @@ def test_an_error_shows_no_signature_password_or_token(check: Callable[[], objec
 
 @pytest.mark.parametrize(
     ("location", "named"),
-    [("http://192.0.2.1:0/log", "http://192.0.2.1:0"), ("http://.a/log", "{url}"), ("http://[::1/", "{url}")],
+    [("http://127.0.0.1:1/log", "http://127.0.0.1:1"), ("http://.a/log", "{url}"), ("http://[::1/", "{url}")],
 )
 def test_a_redirect_that_leads_nowhere_is_an_error_that_names_the_server(location: str, named: str) -> None:
     away = (303, "", {"Location": f"{location}?sig={SECRET}"})
