@@ -65,7 +65,7 @@ def check_contents(connection: sqlite3.Connection, path: Path) -> None:
     if kind != APPLICATION_ID and (kind or tables):
         raise UnusableStorage(f"{path} is a file of another program: {INSTEAD}")
     if tables:
-        check_version(version_of(connection), path)
+        _check_version(version_of(connection), path)
         signing_key(connection)
         _check_names(connection)
     end = time.monotonic() + _CHECK_TIMEOUT
@@ -81,7 +81,7 @@ def check_contents(connection: sqlite3.Connection, path: Path) -> None:
         raise sqlite3.DatabaseError(found.rpartition("***")[2])
 
 
-def check_version(version: int, path: Path) -> None:
+def _check_version(version: int, path: Path) -> None:
     """Raises UnusableStorage for tables that can be neither used nor brought forward."""
     if version < FIRST_VERSION:
         raise UnusableStorage(

@@ -24,18 +24,15 @@ from legacy_queue.adapters.embedded.file_checks import (
     FROM_BACKUP,
     INSTEAD,
     check_contents,
-    check_version,
     network_file_system,
     signing_key,
     translated,
 )
 from legacy_queue.adapters.embedded.file_watch import FileIdentity, identity
 from legacy_queue.adapters.embedded.sqlite_connection import (
-    VERSION,
     connect,
     create_tables,
     read_only,
-    version_of,
 )
 from legacy_queue.adapters.embedded.wal import read_wal, readable_frames
 from legacy_queue.ports.account import UnusableStorage
@@ -150,16 +147,9 @@ class StorageFile:
                 os.write(self._lock, SERVED)
 
     def signing_key(self) -> bytes:
-        """The random key that signs URLs, as old as the file; raises UnusableStorage."""
+        """The random key that signs URLs, as old as the file, which was prepared; raises UnusableStorage."""
         self.require()
         with translated(self.path), closing(read_only(self.path)) as connection:
-            version = version_of(connection)
-            check_version(version, self.path)
-            if version < VERSION:
-                raise UnusableStorage(
-                    f"{self.path} is of an earlier version of legacy-queue: start `legacy-queue serve` of "
-                    "this one first, which brings the file forward"
-                )
             return signing_key(connection)
 
     def finish(self) -> None:
