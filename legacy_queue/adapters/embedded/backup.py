@@ -11,8 +11,8 @@ while the copy is made since the folder is in use, and after a crash since its f
 import os
 import shutil
 import sqlite3
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 
 from legacy_queue.adapters.embedded.file_checks import artifact_path
@@ -35,36 +35,30 @@ def back_up(
     """
     source.require()
     target = StorageFile(folder.absolute())  # SQLite takes some names for other things
-    with _copying(source.folder, target.folder), ExitStack() as undo:
-        target.folder.mkdir(0o700)
-        undo.callback(shutil.rmtree, target.folder)
-        lock = lock_private(target.lock_path)
-        undo.callback(os.close, lock)
-        os.write(lock, SERVED)
-        new = target.path.with_name(f"{target.path.name}.new")
-        names = _copy(source.path, new, show)
-        target.artifacts.mkdir(0o700)
-        for done, name in enumerate(names):
-            show(done, len(names), "artifacts")
-            with suppress(FileNotFoundError):  # not written yet, or removed since
-                _copy_file(artifact_path(source.artifacts, name), target.artifacts / name)
-        for name in beside:
-            with suppress(FileNotFoundError):
-                _copy_file(source.folder / name, target.folder / name)
-        new.rename(target.path)
-        undo.pop_all()
-        os.close(lock)
-
-
-@contextmanager
-def _copying(source: Path, target: Path) -> Iterator[None]:
-    """What fails becomes UnusableStorage."""
     try:
-        yield
+        with ExitStack() as undo:
+            target.folder.mkdir(0o700)
+            undo.callback(shutil.rmtree, target.folder)
+            lock = lock_private(target.lock_path)
+            undo.callback(os.close, lock)
+            os.write(lock, SERVED)
+            new = target.path.with_name(f"{target.path.name}.new")
+            names = _copy(source.path, new, show)
+            target.artifacts.mkdir(0o700)
+            for done, name in enumerate(names):
+                show(done, len(names), "artifacts")
+                with suppress(FileNotFoundError):  # not written yet, or removed since
+                    _copy_file(artifact_path(source.artifacts, name), target.artifacts / name)
+            for name in beside:
+                with suppress(FileNotFoundError):
+                    _copy_file(source.folder / name, target.folder / name)
+            new.rename(target.path)
+            undo.pop_all()
+            os.close(lock)
     except FileExistsError:
-        raise UnusableStorage(f"{target} exists: name a folder that does not") from None
+        raise UnusableStorage(f"{target.folder} exists: name a folder that does not") from None
     except (OSError, sqlite3.Error) as error:
-        raise UnusableStorage(f"{source} could not be copied to {target}: {error}") from error
+        raise UnusableStorage(f"{source.folder} could not be copied to {target.folder}: {error}") from error
 
 
 def _copy(source: Path, target: Path, show: Progress) -> set[str]:
