@@ -67,7 +67,6 @@ _MAX_PART_WITH_MD5 = 4 * 1024 * 1024  # bytes
 _META = "x-ms-meta-"
 _CRC64 = "x-ms-content-crc64"
 _CONDITIONS = ("if-match", "if-none-match", "if-modified-since", "if-unmodified-since")
-_BLOCK_KINDS = ("Latest", "Committed", "Uncommitted")
 # of a block list, as clients write it; ``*+`` does not try again what it has matched
 _BEGIN_OF_LIST = re.compile(rb"(?:\xef\xbb\xbf)?(?:<\?xml [^<>]{1,200}\?>)?\s*+<BlockList\s*+(/?)>\s*+")
 _LISTED = re.compile(
@@ -403,6 +402,6 @@ def _block_list(body: bytes) -> Sequence[Block]:
         wanted.append(cast(Block, (kind, block_id)))
         at = block.end()
     if not (body.endswith(b"/>") if begin[1] else _END_OF_LIST.fullmatch(body, at)):
-        kinds = ", ".join(_BLOCK_KINDS)
-        raise AzureError("InvalidXmlDocument", f"Expected a BlockList without attributes, of {kinds}.")
+        sentence = "Expected a BlockList without attributes, of Latest, Committed, Uncommitted."
+        raise AzureError("InvalidXmlDocument", sentence)
     return wanted

@@ -122,7 +122,6 @@ class AzureAccount(StorageAccount):
         return AzureQueue(self._queue_client(name), self._signer)
 
     def queues(self, prefix: str) -> Iterator[tuple[str, Mapping[str, str]]]:
-        """As the port promises; read page by page."""
         queues = self._queues.list_queues(prefix, include_metadata=True)
         while (queue := call(lambda: next(queues, None))) is not None:
             yield queue.name, queue.metadata or {}
@@ -189,6 +188,5 @@ class AzureAccount(StorageAccount):
         self.container.remove()
 
     def close(self) -> None:
-        """From now on every operation on rows, messages and written blobs raises ServiceUnavailable."""
         for transport in self._transports.values():
             transport.close()

@@ -94,5 +94,4 @@ class EmbeddedAccount(StorageAccount):
         self._database.transaction(empty)
 
     def close(self) -> None:
-        """From now on every operation raises ServiceUnavailable."""
         self._database.close()
