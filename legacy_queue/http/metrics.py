@@ -1,25 +1,22 @@
 """The metrics of a process. The number of values of every label is bounded."""
 
 import platform
-from bisect import bisect_left
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
-from itertools import accumulate
 from typing import Any
 
 from prometheus_client import (
     CollectorRegistry,
     Counter,
     Gauge,
+    Histogram,
     Info,
     ProcessCollector,
     disable_created_metrics,
     generate_latest,
 )
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
-from prometheus_client.utils import floatToGoString
 
 from legacy_queue import __version__
 from legacy_queue.domain.errors import ServiceUnavailable
@@ -46,23 +43,23 @@ class Metrics:
             "legacy_queue_build", "The version, Python and storage of this process.", registry=self._registry
         ).info(build)
         answered = self._counter("requests", "Requests that were answered.", "endpoint", "status")
-        self._seconds = _Seconds("request", "Seconds from a request to the end of its answer.", "endpoint")
-        self._operations = _Seconds(
+        seconds = self._histogram("request", "Seconds from a request to the end of its answer.", "endpoint")
+        operations = self._histogram(
             "operation",
             "Seconds of an operation on storage (file, or table, queue, blob) or the broker.",
             "service",
         )
-        self._registry.register(self._seconds)
-        self._registry.register(self._operations)
         # looked up in less time than the labels, which take a lock
         self._answered_of = cache(answered.labels)
+        self._seconds_of = cache(seconds.labels)
+        self._operations_of = cache(operations.labels)
         self._failed = self._counter(
             "failed_operations", "Operations on storage and broker that failed.", "service"
         )
 
     def observe(self, service: str, seconds: float, is_answered: bool) -> None:
         """Count an operation of storage or broker, as ports.Observe."""
-        self._operations.observe(service, seconds)
+        self._operations_of(service).observe(seconds)
         if not is_answered:
             self._failed.labels(service).inc()
 
@@ -70,7 +67,7 @@ class Metrics:
         """Count a request. Without an endpoint its label is ``none``."""
         name = record.endpoint or "none"
         self._answered_of(name, record.status).inc()
-        self._seconds.observe(name, record.ms / 1000)
+        self._seconds_of(name).observe(record.ms / 1000)
 
     def watch(self, services: Services) -> None:
         """Read these services when the metrics are read. Called once."""
@@ -90,34 +87,17 @@ class Metrics:
     def _counter(self, name: str, what: str, *labels: str) -> Counter:
         return Counter(f"legacy_queue_{name}", _help(what, labels), labels, registry=self._registry)
 
+    def _histogram(self, name: str, what: str, *labels: str) -> Histogram:
+        return Histogram(
+            f"legacy_queue_{name}_seconds",
+            _help(what, labels),
+            labels,
+            registry=self._registry,
+            buckets=_BUCKETS,
+        )
+
     def _gauge(self, name: str, what: str, read: Any) -> None:
         Gauge(f"legacy_queue_{name}", what, registry=self._registry).set_function(read)
-
-
-class _Seconds(Collector):
-    """A histogram with one label, counted without locks: each storage operation is observed, and the
-    library's own histogram takes two locks for each, which gevent makes of Python.
-    """
-
-    def __init__(self, name: str, what: str, label: str) -> None:
-        self._name = f"legacy_queue_{name}_seconds"
-        self._help = _help(what, [label])
-        self._label = label
-        # by the value of the label: how many values are in each bucket, and their sum
-        self._counts: dict[str, list[int]] = defaultdict(lambda: [0] * (len(_BUCKETS) + 1))
-        self._sums: dict[str, float] = defaultdict(float)
-
-    def observe(self, of: str, seconds: float) -> None:
-        self._counts[of][bisect_left(_BUCKETS, seconds)] += 1
-        self._sums[of] += seconds
-
-    def collect(self) -> Iterator[Metric]:
-        histogram = HistogramMetricFamily(self._name, self._help, labels=[self._label])
-        for of, counts in [*self._counts.items()]:
-            limits = [*map(floatToGoString, _BUCKETS), "+Inf"]
-            buckets = [*zip(limits, accumulate(counts), strict=True)]
-            histogram.add_metric([of], buckets, self._sums[of])
-        yield histogram
 
 
 class _Tasks(Collector):
