@@ -30,6 +30,7 @@ READS = (
 )
 _NO_SCOPE = "something that no scope gives"
 _NAME = re.compile(r"<([a-zA-Z][a-zA-Z0-9_]*)>")
+_SCOPE = re.compile("[ -~]*")
 
 
 @dataclass(frozen=True)
@@ -149,7 +150,7 @@ def _joined(word: str, lacks: Sequence[str]) -> str:
 
 def is_scope(value: object) -> TypeGuard[str]:
     """Whether it is text of printable ASCII (0x20-0x7e) only."""
-    return isinstance(value, str) and value.isascii() and value.isprintable()
+    return isinstance(value, str) and _SCOPE.fullmatch(value) is not None
 
 
 class Roles:

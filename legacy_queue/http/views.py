@@ -38,6 +38,7 @@ _PATTERNS = {name: re.compile(pattern) for name, pattern in PARAMETERS.items()}
 _PREFIX_2018 = "/v1"
 _REST = re.compile("<(name|objectName)>")  # they may have slashes
 _DEFAULT_PORTS = {"http": "80", "https": "443"}
+_PORT = re.compile("[0-9]{1,5}")
 
 
 class _JsonResponse(Response):
@@ -240,7 +241,7 @@ def _signed_request(environ: Environ, target: str, body: bytes) -> SignedRequest
     if forwarded := environ.get("HTTP_X_FORWARDED_PORT"):
         port = forwarded.split(",")[0].strip() or port
     port = port or _DEFAULT_PORTS.get(scheme, "80")
-    if not (port.isascii() and port.isdigit() and len(port) <= 5):
+    if not _PORT.fullmatch(port):
         raise AuthenticationFailed("the host has no usable port", is_of_form=True)
     return SignedRequest(
         method=environ["REQUEST_METHOD"],

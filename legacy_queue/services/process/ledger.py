@@ -19,7 +19,6 @@ asks the dictionaries whether it still counts.
 
 import heapq
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from queue import Empty, SimpleQueue
@@ -266,11 +265,13 @@ class Ledger:
 
     def next_look(self, *, waits: bool) -> Look | None:
         """The next task to look at. None if there is none, or, if this ``waits``, after ``end_wait``."""
-        with suppress(Empty):
+        try:
             while (task_id := self._next_ready(waits=waits)) or not waits:
                 look = self._begin_look(task_id)
                 if look:
                     return look
+        except Empty:
+            return None
         return None
 
     def end_wait(self) -> None:

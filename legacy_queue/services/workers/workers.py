@@ -81,8 +81,8 @@ class Workers:
     def quarantined_until(self, worker: WorkerPath) -> datetime | None:
         """When the quarantine of the worker ends, None if it has none. Raises ServiceUnavailable."""
         row = self._rows.recent(worker)
-        record = row.record if row else None
-        return record.quarantine_until if record and record.is_quarantined(self._clock.now()) else None
+        until = row.record.quarantine_until if row else None
+        return until if until and until > self._clock.now() else None
 
     def quarantine(
         self, worker: WorkerPath, until: datetime, client_id: str = "", info: str = ""
