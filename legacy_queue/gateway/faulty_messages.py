@@ -16,7 +16,6 @@ from legacy_queue.services.inspection.peeking import run_of
 from legacy_queue.stores.lru_cache import SharedLruCache
 
 _MAX_CACHED = 10_000  # messages
-_NO_ENDPOINT = ""
 _NO_DELAY = timedelta(0)
 _MIN_TIME_TO_LIVE = timedelta(seconds=1)
 
@@ -57,9 +56,10 @@ class FaultyMessages:
             self._runs.put(message.lease.message_id, run)
             record = self._record_of(request.environ)
             record.runs = (*record.runs, run)
-        endpoint = _NO_ENDPOINT if self._copies.get(message.lease.message_id) else RECEIVE
+        if self._copies.get(message.lease.message_id):
+            return None
         task_id = run[0] if run else ""
-        fault = self._faults.cause_fault(request.environ, endpoint, task_id, has_message=True)
+        fault = self._faults.cause_fault(request.environ, RECEIVE, task_id, has_message=True)
         effect = fault.effect if fault else None
         with suppress(LeaseLost):  # the message has expired meanwhile
             match effect:

@@ -145,12 +145,8 @@ def _row(entity: Any) -> Row:
     values = {name: value for name, value in entity.items() if value is not None}
     for name, value in values.items():
         if isinstance(value, datetime):  # a subclass, of the SDK
-            values[name] = _utc(value)
+            values[name] = datetime.combine(value.date(), value.time(), UTC)
     return Row(values.pop(PARTITION), values.pop(KEY), values, entity.metadata["etag"])
-
-
-def _utc(time: datetime) -> datetime:
-    return datetime.combine(time.date(), time.time(), UTC)
 
 
 def _text(condition: Condition, parameters: dict[str, Value]) -> str:
