@@ -5,11 +5,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from legacy_queue.ports import AlreadyExists, Changed, Clock, Corrupt
+from legacy_queue.ports import AlreadyExists, Changed, Clock
 from legacy_queue.ports.table import KEY, Change, Condition, Row, Table, Value
 from legacy_queue.stores.lru_cache import SharedLruCache
 from legacy_queue.stores.rows import (
-    KEYS_ONLY,
     ExpiringRows,
     between,
     of_kind,
@@ -28,8 +27,11 @@ _ACTIVE = "active-"
 _ACTIVE_STATE = "active"
 _ENDED_STATE = "ended"
 _IS_ACTIVE = Condition("state", "eq", _ACTIVE_STATE)
-_MEMBERS_END = "member."  # "." is the character behind "-"
-_ACTIVE_END = "group."  # the row of a group comes right behind those of its active tasks
+# "." is the character behind "-". Each range has the row of the group, too: one reading finds a member there
+# or in a row of its own.
+_MEMBERS_BEGIN = "active."
+_MEMBERS_END = "member."
+_ACTIVE_END = "group."
 
 
 class Sealed(Exception):
@@ -193,15 +195,9 @@ class GroupStore(ExpiringRows):
 
     def members(self, task_group_id: str, after: str, limit: int) -> Sequence[str]:
         """Up to ``limit`` taskIds behind ``after``, ordered as bytes. Only the last page is short."""
-        first = _MEMBER + after
-        found = between(self._table, task_group_id, first, _MEMBERS_END, limit, _member, KEYS_ONLY)
-        if found:
-            return found
-        with suppress(Corrupt):
-            group = self.load(task_group_id)
-            if group and group.only and group.only.task_id > after:
-                return [group.only.task_id]
-        return []
+        first = _MEMBER + after if after else _MEMBERS_BEGIN
+        found = between(self._table, task_group_id, first, _MEMBERS_END, limit + 1, _member, ["member"])
+        return [member for member in found if member][:limit]
 
     def active(self, task_group_id: str, after: str, limit: int) -> Sequence[ActiveTask]:
         """As ``members``, the active tasks. A task with two activations may be there twice."""
@@ -322,7 +318,11 @@ def _only_member(row: Row) -> ActiveTask | None:
     return ActiveTask(slugid_in(row.partition), slugid_in(task_id), 0, since, written_in(row))
 
 
-def _member(row: Row) -> str:
+def _member(row: Row) -> str | None:
+    """The member of a row, None if the row is that of a group without one."""
+    if row.key == _GROUP:
+        only = row.values.get("member")
+        return slugid_in(of_kind(str, only)) if only else None
     return slugid_in(row.key.removeprefix(_MEMBER))
 
 

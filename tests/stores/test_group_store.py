@@ -1,10 +1,14 @@
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from legacy_queue.domain.ids import slugid
-from legacy_queue.stores import ActiveTask, Group, Sealed, Storage
+from legacy_queue.ports.table import RowPage
+from legacy_queue.stores import ActiveTask, Group, GroupStore, Sealed, Storage
 from tests.domain.tasks import DAY, HOUR, NOW
+from tests.memory_server import FakeClock, MemoryTable
 
 from .conftest import Backend
 from .paging import pages, remove_all_expired
@@ -78,6 +82,30 @@ def test_a_first_member_ends_whether_or_not_its_process_knows_of_others(
     assert [active.task_id for active in storage.groups.active(group.task_group_id, "", 9)] == [second]
     assert not other.groups.end(second, group.task_group_id, {0})
     assert storage.groups.members(group.task_group_id, "", 9) == sorted([first, second])
+
+
+class JoinedMeanwhile(MemoryTable):
+    """Another task joins right after a page was read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.join: Callable[[], object] | None = None
+
+    def page(self, *asked: Any, **named: Any) -> RowPage:
+        found = super().page(*asked, **named)
+        join, self.join = self.join, None
+        if join:
+            join()
+        return found
+
+
+def test_a_member_is_listed_while_another_joins() -> None:
+    table = JoinedMeanwhile()
+    groups, group, first = GroupStore(table, FakeClock()), Group(slugid(), "scheduler", NOW), slugid()
+    groups.join(first, group, "")
+    table.join = lambda: groups.join(slugid(), group, "")
+    assert groups.members(group.task_group_id, "", 9) == [first]
+    assert len(groups.members(group.task_group_id, "", 9)) == 2
 
 
 def test_an_only_member_that_ended_joins_again(storage: Storage, other: Storage) -> None:
