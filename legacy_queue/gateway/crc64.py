@@ -1,6 +1,7 @@
 """The CRC-64 of Azure Storage, which is that of NVMe: reflected, all ones before and after.
 
-Source: "Put Blob", x-ms-content-crc64; the polynomial is that of Azure's SDKs.
+Source: "Put Blob", x-ms-content-crc64; the polynomial is that of Azure's SDKs. Microsoft's library for it,
+azure-storage-extensions, is a beta that is not meant for direct use.
 """
 
 from collections.abc import Sequence
