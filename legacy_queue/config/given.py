@@ -8,10 +8,10 @@ import difflib
 import os
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import Field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 from click.core import ParameterSource
@@ -112,15 +112,15 @@ class _SettingOption(click.Option):
 def _read_environment(ctx: click.Context, _param: click.Parameter, path: Path | None) -> None:
     """Refuse unknown variables, and read the file, before click looks for the values."""
     if ctx.auto_envvar_prefix:
-        variables = {
-            wire_name(name.removeprefix(PREFIX).lower()): value
-            for name, value in os.environ.items()
-            if name.startswith(PREFIX) and not name.startswith(f"{PREFIX}TEST_")
-        }
-        _refuse_unknown(variables, [*_SETTINGS, CONFIG, *_CLIENT_VARIABLES], _variable, _variable)
-        for name in _SETTINGS:
-            if variables.get(name) == "":  # click would take the default
-                raise SettingsError(f"{_variable(name)} is empty: expected a value, or no such variable")
+        known = [*_SETTINGS, CONFIG, *_CLIENT_VARIABLES]
+        for variable in sorted(os.environ):
+            if not variable.startswith(PREFIX) or variable.startswith(f"{PREFIX}TEST_"):
+                continue
+            name = wire_name(variable.removeprefix(PREFIX).lower())
+            if name not in known or variable != _variable(name):  # click reads no other spelling
+                _refuse(name, variable, known, _variable)
+            if name in _SETTINGS and not os.environ[variable]:  # click would take the default
+                raise SettingsError(f"{variable} is empty: expected a value, or no such variable")
     if path:
         if ctx.get_parameter_source(CONFIG) is ParameterSource.COMMANDLINE:
             ctx.ensure_object(Given).texts[CONFIG] = str(path)
@@ -147,7 +147,8 @@ def _read_file(path: Path) -> dict[str, tuple[str, Any]]:
         line = f", line {text.count(chr(10), 0, found.start()) + 1}" if found else ""
         return f"{name} in {path}{line}"
 
-    _refuse_unknown(keys, [*_SETTINGS], place, str)
+    for name in sorted(set(keys) - set(_SETTINGS)):
+        _refuse(name, place(name), [*_SETTINGS], str)
     return {name.replace("-", "_"): (place(name), value) for name, value in keys.items()}
 
 
@@ -157,13 +158,10 @@ def refuse_removed(name: str, shown: str) -> None:
         raise SettingsError(f"{shown} was removed: {REMOVED[name]}")
 
 
-def _refuse_unknown(
-    names: Iterable[str], known: Sequence[str], place: Callable[[str], str], spelled: Callable[[str], str]
-) -> None:
-    for name in sorted(set(names) - set(known)):
-        refuse_removed(name, place(name))
-        near = difflib.get_close_matches(name, known, 1, 0)
-        raise SettingsError(f"there is no setting {place(name)}; the nearest is {spelled(near[0])}")
+def _refuse(name: str, shown: str, known: Sequence[str], spelled: Callable[[str], str]) -> NoReturn:
+    refuse_removed(name, shown)
+    near = difflib.get_close_matches(name, known, 1, 0)
+    raise SettingsError(f"there is no setting {shown}; the nearest is {spelled(near[0])}")
 
 
 def _option(name: str) -> str:

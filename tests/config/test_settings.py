@@ -129,7 +129,11 @@ def test_an_unknown_setting_is_refused_with_the_nearest_name(tmp_path: Path, nam
         (why_refused({"config": path}), f"{name} in {path}, line 1", nearest),
     ]:
         assert message.startswith(f"there is no setting {unknown}; the nearest is {other}")
-    assert "the nearest is LEGACY_QUEUE_ROOT_URL" in why_refused(environ={"LEGACY_QUEUE_ROOT_URI": "S3CRET"})
+    for unknown, other in [
+        ("LEGACY_QUEUE_ROOT_URI", "LEGACY_QUEUE_ROOT_URL"),
+        ("LEGACY_QUEUE_tls", "LEGACY_QUEUE_TLS"),
+    ]:
+        assert f"{unknown}; the nearest is {other}" in why_refused(environ={unknown: "S3CRET"})
 
 
 def test_a_removed_setting_is_refused_with_what_to_do_instead(tmp_path: Path) -> None:
