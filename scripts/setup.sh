@@ -8,9 +8,8 @@
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)"
 venv="$root/.venv"
 
-# uv reads no settings of pip: the machine's certificates are trusted, and packages come from the same index
+# uv trusts the machine's certificates, as pip does
 export PATH="$venv/bin:$PATH" PIP_DISABLE_PIP_VERSION_CHECK=1 UV_SYSTEM_CERTS=true
-[[ -z "${PIP_INDEX_URL:-}" ]] || export UV_DEFAULT_INDEX="${UV_DEFAULT_INDEX:-$PIP_INDEX_URL}"
 
 say() { printf '%s\n' "$*" >&2; }
 
@@ -32,13 +31,21 @@ make_venv() {
     "$venv/bin/pip" install --quiet --require-hashes --requirement "$root/requirements/uv.txt"
 }
 
+# uv reads no settings of pip: its packages come from the same index
+use_index_of_pip() {
+    local index="${UV_DEFAULT_INDEX:-${PIP_INDEX_URL:-}}"
+    [[ -n "$index" ]] || index="$("$venv/bin/pip" config list | sed -n "s/^global\.index-url='\(.*\)'$/\1/p")"
+    [[ -z "$index" ]] || export UV_DEFAULT_INDEX="$index"
+}
+
 # in_venv VENV REQUIREMENTS UV-OPTIONS...: installs what the file names and the environment lacks
 # It compiles, as pip does: where a shell forbids Python to write bytecode, each start would compile what it imports.
 in_venv() {
     local words=(--python "$1" --requirement "$2" --no-deps --build-constraints requirements/run.txt "${@:3}")
     cd "$root"
-    uv pip install --check --quiet "${words[@]}" && return
+    uv pip install --check --offline --quiet "${words[@]}" 2>/dev/null && return
     say "Installing $2 into ${1#"$root/"} ..."
+    use_index_of_pip
     uv pip install --compile-bytecode "${words[@]}" >&2
 }
 

@@ -1,0 +1,31 @@
+"""scripts/setup.sh asks the index of packages that pip asks."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.processes
+
+SETUP = Path(__file__).parents[1] / "scripts/setup.sh"
+
+
+@pytest.mark.parametrize(
+    ("variables", "index"),
+    [
+        ({}, "http://of.file/simple"),
+        ({"PIP_INDEX_URL": "http://of.pip/simple"}, "http://of.pip/simple"),
+        ({"UV_DEFAULT_INDEX": "http://of.uv/simple"}, "http://of.uv/simple"),
+    ],
+)
+def test_packages_come_from_the_index_of_pip(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], index: str
+) -> None:
+    file = tmp_path / "pip.conf"
+    file.write_text("[global]\nindex-url = http://of.file/simple\n")
+    for name in ("PIP_INDEX_URL", "UV_DEFAULT_INDEX"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in {"PIP_CONFIG_FILE": str(file), **variables}.items():
+        monkeypatch.setenv(name, value)
+    script = f'set -euo pipefail; . "{SETUP}"; use_index_of_pip; echo "$UV_DEFAULT_INDEX"'
+    assert subprocess.check_output(["bash", "-c", script], text=True).strip() == index
