@@ -9,4 +9,5 @@ REMOVED: Mapping[str, str] = {
     "server offers the tasks in the other queues again within 20 minutes.",
     **dict.fromkeys(("resolvers", "no-resolvers"), _EACH_SERVER_RECOVERS),
     "resolver-port": "leave it out; the command `legacy-queue resolve`, whose port it was, was removed too.",
+    "rabbitmq": "use `scripts/up --rabbitmq` in a clone, or give the URL of a RabbitMQ as amqp-url.",
 }
