@@ -5,7 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from legacy_queue.ports import AlreadyExists, Changed, Clock
+from legacy_queue.ports import AlreadyExists, Changed, Clock, Corrupt
 from legacy_queue.ports.table import KEY, Change, Condition, Row, Table, Value
 from legacy_queue.stores.lru_cache import SharedLruCache
 from legacy_queue.stores.rows import (
@@ -151,14 +151,14 @@ class GroupStore(ExpiringRows):
         group = self._cache.get(task_group_id)
         # one that has expired may be another by now
         if group is None or group.expires <= self._clock.now() or (group.only and not group.is_only_active):
-            group = self.load(task_group_id)
+            group = self._readable(task_group_id)
         while group and group.only and group.only.task_id == task_id and 0 in activations:
             if not group.is_only_active:
                 return False
             try:
                 etag = self._table.merge(task_group_id, _GROUP, {"state": _ENDED_STATE}, group.etag)
             except Changed:
-                group = self.load(task_group_id)
+                group = self._readable(task_group_id)
             else:
                 ended = Group(task_group_id, group.scheduler_id, group.expires, only=group.only, etag=etag)
                 self._cache.put(task_group_id, ended)
@@ -192,6 +192,12 @@ class GroupStore(ExpiringRows):
         group = read(row, _group)
         self._cache.put(task_group_id, group)
         return group
+
+    def _readable(self, task_group_id: str) -> Group | None:
+        """As ``load``, None also for a corrupt row: the rows of members tell what they can."""
+        with suppress(Corrupt):
+            return self.load(task_group_id)
+        return None
 
     def members(self, task_group_id: str, after: str, limit: int) -> Sequence[str]:
         """Up to ``limit`` taskIds behind ``after``, ordered as bytes. Only the last page is short."""

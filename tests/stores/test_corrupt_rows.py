@@ -106,6 +106,14 @@ def test_corrupt_rows_of_a_group_are_left_out(storage: Storage, logs: list[Mutab
     assert [row.key for row in rows(table)] == ["group"]
 
 
+def test_the_tasks_of_a_group_with_a_corrupt_row_end(storage: Storage) -> None:
+    group, tasks = slugid(), [slugid() for _ in range(2)]
+    for task_id in tasks:
+        storage.groups.join(task_id, Group(group, "scheduler", NOW), "")
+    table_of(storage, "groups").put(group, "group", {"expires": "x"})
+    assert [fresh(storage).groups.end(task_id, group, {0}) for task_id in tasks] == [True, False]
+
+
 def test_a_corrupt_dependent_is_left_out(storage: Storage, logs: list[MutableMapping[str, Any]]) -> None:
     required, waiting = slugid(), sorted(slugid() for _ in range(3))
     for task_id in waiting:
