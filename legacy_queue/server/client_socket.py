@@ -55,7 +55,7 @@ class ClientSocket:
         self._connection = connection
         self._file = connection.fileno()
         self._waiting = waiting
-        self._timeouts = timeouts
+        self.timeouts = timeouts
         self._now = now
         self.expect_request()
 
@@ -65,7 +65,7 @@ class ClientSocket:
     def start_tls(self, context: Any) -> None:
         """Raises PlainHttp, TimeoutError and ssl.SSLError."""
         self._waiting[self] = None
-        with gevent.Timeout(self._timeouts.request, TimeoutError("no TLS handshake in time")):
+        with gevent.Timeout(self.timeouts.request, TimeoutError("no TLS handshake in time")):
             if self._connection.recv(1, socket.MSG_PEEK).isalpha():
                 raise PlainHttp
             self._connection = context.wrap_socket(self._connection, server_side=True)
@@ -76,7 +76,7 @@ class ClientSocket:
         """Begin with the next request and its answer. ``begin`` came together with the last request."""
         self.begin = begin  # of the request, as far as it came at once
         # seconds of waiting; the bytes of a request add to them
-        self._left = self._timeouts.request if begin else self._timeouts.idle
+        self._left = self.timeouts.request if begin else self.timeouts.idle
         self._head: bytes | None = None  # of the answer, until its body comes
 
     def recv(self, size: int) -> bytes:
@@ -102,10 +102,10 @@ class ClientSocket:
             self._waiting.pop(self, None)
         if self.begin:
             left = self._left - (self._now() - begun) + len(data) / _MIN_RATE
-            self._left = min(left, self._timeouts.request)
+            self._left = min(left, self.timeouts.request)
         else:
             self.begin = data
-            self._left = self._timeouts.request
+            self._left = self.timeouts.request
         return data
 
     def sendall(self, data: bytes) -> None:
@@ -126,7 +126,7 @@ class ClientSocket:
 
     def _send(self, data: bytes) -> None:
         left = memoryview(data)
-        self._connection.settimeout(self._timeouts.answer)
+        self._connection.settimeout(self.timeouts.answer)
         try:
             while left:
                 self.unsent[self] = len(left)

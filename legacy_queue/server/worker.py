@@ -66,7 +66,9 @@ class _Parser(RequestParser):
         body: Any = self.mesg and self.mesg.body
         if body is None or getattr(body.reader, "length", None) == 0:  # the application has read all
             return True
-        with suppress(errors.ParseException, OSError):
+        client: Any = self.unreader
+        limit = client.sock.timeouts.idle  # however fast it comes: a body may have any length
+        with suppress(errors.ParseException, OSError), gevent.Timeout(limit, TimeoutError):
             while not body.failed:
                 if not body.read(PIECE):
                     return True

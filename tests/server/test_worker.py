@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
+from itertools import repeat
 
 import pytest
 from lxml import etree
@@ -252,6 +253,14 @@ def test_a_connection_is_closed_if_the_end_of_a_discarded_body_is_not_found() ->
         for sent in (POST, b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nnone\r\n"):
             received = read_all(served.connect(sent))
             assert received.count(b"HTTP/1.1 ") == 1, "the request was answered already"
+
+
+def test_a_body_without_an_end_is_not_discarded_for_ever() -> None:
+    with serving(idle=SHORT) as served:
+        served.application.reads = False
+        connection = served.connect(POST.replace(b"1000", b"9" * 30))
+        with pytest.raises(ConnectionError):
+            deque(map(connection.sendall, repeat(b"x", 1_000_000)), maxlen=0)
 
 
 def test_a_failure_of_the_application_is_500_and_logged_without_its_text() -> None:
