@@ -43,7 +43,7 @@ use_index_of_pip() {
 in_venv() {
     local words=(--python "$1" --requirement "$2" --no-deps --build-constraints requirements/run.txt "${@:3}")
     cd "$root"
-    uv pip install --check --offline --quiet "${words[@]}" 2>/dev/null && return
+    uv pip install --check --offline --no-cache --quiet "${words[@]}" 2>/dev/null && return
     say "Installing $2 into ${1#"$root/"} ..."
     use_index_of_pip
     uv pip install --compile-bytecode "${words[@]}" >&2

@@ -1,5 +1,6 @@
-"""scripts/setup.sh asks the index of packages that pip asks."""
+"""scripts/setup.sh: where packages come from, and what a start needs once they are there."""
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -29,3 +30,15 @@ def test_packages_come_from_the_index_of_pip(
         monkeypatch.setenv(name, value)
     script = f'set -euo pipefail; . "{SETUP}"; use_index_of_pip; echo "$UV_DEFAULT_INDEX"'
     assert subprocess.check_output(["bash", "-c", script], text=True).strip() == index
+
+
+def test_what_is_installed_needs_no_index_and_no_home() -> None:
+    environ = {
+        "PATH": os.environ["PATH"],
+        "HOME": "/proc/none",
+        "UV_DEFAULT_INDEX": "http://127.0.0.1:9/simple",
+    }
+    printed = subprocess.check_output(
+        ["bash", "-euc", f'. "{SETUP}" develop'], env=environ, stderr=subprocess.STDOUT
+    )
+    assert not printed
