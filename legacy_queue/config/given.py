@@ -143,7 +143,10 @@ def _read_file(path: Path) -> dict[str, tuple[str, Any]]:
         raise SettingsError(f"the settings file {path} is not TOML: {why}") from None
 
     def place(name: str) -> str:
-        found = re.search(rf"""^[ \t]*\[*[ \t]*(["']?){re.escape(name)}\1[ \t]*[].=]""", text, re.MULTILINE)
+        key = rf"""[ \t]*(["']?){re.escape(name)}\1[ \t]*"""
+        found = re.search(rf"^[ \t]*\[+{key}[].]", text, re.MULTILINE)
+        # the keys of a table may be named as a table further down
+        found = found or re.search(rf"^{key}[.=]", text, re.MULTILINE)
         line = f", line {text.count(chr(10), 0, found.start()) + 1}" if found else ""
         return f"{name} in {path}{line}"
 

@@ -136,6 +136,11 @@ def test_an_unknown_setting_is_refused_with_the_nearest_name(tmp_path: Path, nam
         assert f"{unknown}; the nearest is {other}" in why_refused(environ={unknown: "S3CRET"})
 
 
+def test_the_line_of_a_table_is_not_that_of_a_key_in_another_table(tmp_path: Path) -> None:
+    path = file(tmp_path, '[roles]\nscopes = ["x"]\n[scopes]')
+    assert f"scopes in {path}, line 3" in why_refused({"config": path})
+
+
 def test_a_removed_setting_is_refused_with_what_to_do_instead(tmp_path: Path) -> None:
     for name, sentence in REMOVED.items():
         path = file(tmp_path, f'"{name}" = "S3CRET"')
