@@ -181,6 +181,7 @@ class Upkeep:
             _, frames, done = db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
             if done < frames:  # a reader needs the rest, or another process is at it
                 return
+            version = _version_of_others(db)
             db.execute("INSERT OR REPLACE INTO meta VALUES (?, 1)", [NEEDS_WAL])
             try:
                 # the rest is short; the new WAL begins at its start, and overwrites no change of a reader
@@ -191,7 +192,9 @@ class Upkeep:
             if not was_busy:
                 values = LAST_TIME, epoch_milliseconds(now)
                 db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", values)
-                self._begun_wal = _length(self._file.wal)
+                length = _length(self._file.wal)
+                # what another has written meanwhile is in this WAL, too: that needs a checkpoint
+                self._begun_wal = length if _version_of_others(db) == version else -1
             self._has_failed = False
         except sqlite3.Error as error:
             self._has_failed |= error_code(error) not in _PASSING
@@ -235,6 +238,12 @@ def remove_expired(
                 log.error("storage-artifact-left", path=f"{artifacts}/{name}", error=error_name(error))
     messages = db.execute(REMOVE_MESSAGES, (epoch_milliseconds(now), MAX_REMOVED)).rowcount
     return MAX_REMOVED in (len(files), messages)
+
+
+def _version_of_others(db: sqlite3.Connection) -> int:
+    """Another number once another connection has changed the file."""
+    version: int = db.execute("PRAGMA data_version").fetchone()[0]
+    return version
 
 
 def _length(path: Path) -> int:

@@ -1,7 +1,10 @@
 """What becomes of that which has expired: rows, messages, blocks and files leave the disk."""
 
+import os
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing, suppress
+from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
@@ -137,6 +140,42 @@ def test_while_the_disk_does_not_take_a_checkpoint_changes_are_refused_and_reads
         assert row.values == {"text": "acknowledged"}
     wait_until(is_ready)
     table.put("p", "00000", {})
+
+
+class _Wal(type(Path())):  # type: ignore[misc]
+    """A WAL. Whoever finds it shorter than before does ``meanwhile`` first, once."""
+
+    meanwhile: Callable[[], object] | None = None
+    length = 0
+
+    def stat(self, *, follow_symlinks: bool = True) -> os.stat_result:
+        length = super().stat(follow_symlinks=follow_symlinks).st_size
+        if self.meanwhile and length < self.length:
+            meanwhile, self.meanwhile = self.meanwhile, None
+            meanwhile()
+        self.length = length
+        found: os.stat_result = super().stat(follow_symlinks=follow_symlinks)
+        return found
+
+
+def test_a_change_that_is_made_while_a_new_wal_begins_reaches_the_disk_too(
+    file: StorageFile, clock: FakeClock
+) -> None:
+    file.wal = wal = _Wal(file.wal)
+
+    def is_on_the_disk(key: str) -> bool:
+        alone = sqlite3.connect(f"file:{file.path}?immutable=1", uri=True)
+        with closing(alone), suppress(sqlite3.DatabaseError):  # while it is being written
+            return alone.execute("SELECT 1 FROM rows WHERE key = ?", [key]).fetchone() is not None
+        return False
+
+    with closing(opened(file, clock)) as account:
+        table = account.table("t")
+        table.put("p", "first", {})
+        wait_until(lambda: is_on_the_disk("first"))
+        wal.meanwhile = lambda: table.put("p", "meanwhile", {})
+        table.put("p", "second", {})
+        wait_until(lambda: is_on_the_disk("meanwhile"))
 
 
 def test_a_storage_whose_folder_takes_no_artifacts_is_not_ready_and_says_so(
