@@ -15,7 +15,7 @@ _MAX_LOGGED = 255  # characters of an unknown clientId
 
 
 class QueueError(Exception):
-    """A refusal. The message names the wrong value and says which values are accepted; it never has a secret.
+    """A refusal. The message names the wrong value and says what was expected; it never has a secret.
     ``details`` are for a program, ``reason`` is for the operator.
     """
 
