@@ -20,14 +20,12 @@ def table(name: str) -> str:
 
 def shapes() -> str:
     """A section for each object that occurs in several bodies."""
-    return "\n".join(
-        f"### The object {name}\n\n{_table(schema)}" for name, schema in sorted(_SHAPES.values())
-    )
+    return "\n".join(f"## The object {name}\n\n{_table(schema)}" for name, schema in sorted(_SHAPES.values()))
 
 
 def _table(schema: Schema) -> str:
     rows = [f"| `{name}` | {kind} | {need} |" for name, kind, need in _rows(schema, "")]
-    return "\n".join(["| property | what | |", "| --- | --- | --- |", *rows, ""])
+    return "\n".join(["| property | value | presence |", "| --- | --- | --- |", *rows, ""])
 
 
 def _rows(schema: Schema, prefix: str) -> Iterator[tuple[str, str, str]]:
@@ -38,7 +36,7 @@ def _rows(schema: Schema, prefix: str) -> Iterator[tuple[str, str, str]]:
         item, mark = (value["items"], "[]") if value.get("type") == "array" else (value, "")
         shape = _SHAPES.get(_key(name, item))
         if shape:
-            what = f"[the object {name}](http-api.md#the-object-{name.lower()})"
+            what = f"[the object {name}](/reference/http-api/shared-objects.md#the-object-{name.lower()})"
             yield f"{prefix}{name}", f"list of {what}{_limits(value)}" if mark else what, need
         elif item.get("properties"):
             yield f"{prefix}{name}", f"list of objects{_limits(value)}" if mark else "object", need

@@ -1,4 +1,7 @@
-"""Replaces ``<!-- generated: NAME -->`` in a page by text that is generated from the declarations."""
+"""Replaces ``<!-- generated: NAME -->`` in a page by text that is generated from the declarations.
+
+Words after the name are arguments: ``<!-- generated: endpoints artifacts -->``.
+"""
 
 import json
 import re
@@ -35,7 +38,24 @@ from legacy_queue.services.inspection.explanation import WAIT_SITUATIONS
 from legacy_queue.testing import LegacyQueue
 
 CLIENTS: Mapping[str, Mapping[str, str]] = json.loads(Path(__file__).with_name("clients.json").read_text())
+_STUBBED = ("purge-cache", "auth")  # services of which a few calls are answered
+_SERVICES = ("queue", "object", "inspect", "control", *_STUBBED)  # all but the web page
 SERVED = {endpoint.name: endpoint for endpoint in served_by("queue", "object")}
+# the page of docs/reference/http-api that describes the endpoints of a service, or of a module
+_PAGE_OF_SERVICE = {
+    "object": "object-service",
+    "inspect": "inspect",
+    "control": "control",
+    **dict.fromkeys(_STUBBED, "other-services"),
+}
+_PAGE_OF_MODULE = {
+    **dict.fromkeys(("tasks", "groups"), "tasks"),
+    "runs": "claims",
+    "artifacts": "artifacts",
+    "task_queues": "pools",
+    "workers": "workers",
+    **dict.fromkeys(("liveness", "migration", "event_stream"), "server"),
+}
 
 _AZURE_CASES = Path(__file__).parents[2] / "tests" / "gateway" / "azure_cases.toml"
 _AZURE_PAGES = "https://learn.microsoft.com/rest/api/storageservices/"
@@ -74,57 +94,72 @@ print(json.dumps(description(commands, click.Context(commands, info_name="legacy
 """
 
 
-def endpoints() -> str:
-    """A section for each endpoint."""
-    return "\n".join(_endpoint(endpoint) for endpoint in SERVED.values())
+def endpoints(page: str = "") -> str:
+    """A section for each endpoint of the page, or for all endpoints."""
+    shown = [endpoint for endpoint in served_by(*_SERVICES) if page in ("", _page_of(endpoint))]
+    return "\n".join(map(_endpoint, shown))
+
+
+def methods(page: str) -> str:
+    """A row for each endpoint of the page, as its table of contents."""
+    shown = [endpoint for endpoint in served_by(*_SERVICES) if _page_of(endpoint) == page]
+    rows = [[f"[{each.name}](#{each.name.lower()})", f"`{each.method} {each.route}`"] for each in shown]
+    return _table(["method", "request"], rows)
 
 
 def index() -> str:
-    """A row for each method, by its name, with a link to its section."""
-    rows = [
-        [f"[{name}](#{name.lower()})", f"`{endpoint.method} {endpoint.route}`"]
-        for name, endpoint in sorted(SERVED.items(), key=lambda item: item[0].lower())
-    ]
-    return _table(["method", ""], rows)
+    """A row for each method, by its name, with a link to its section, and the clients that have it.
+
+    The anchors are those that the sections had when all methods were on one page.
+    """
+    rows = []
+    for name, endpoint in sorted(SERVED.items(), key=lambda item: item[0].lower()):
+        link = f"[{name}](http-api/{_page_of(endpoint)}.md#{name.lower()})"
+        request = f"`{endpoint.method} {endpoint.route}`"
+        rows.append([f'<a id="{name.lower()}"></a>{link}', request, _clients_with(name)])
+    return _table(["method", "request", "clients"], rows)
 
 
-def stubs() -> str:
-    """A section for each endpoint of another service."""
-    return "\n".join(map(_endpoint, served_by("purge-cache", "auth")))
+def not_served() -> str:
+    """A row for each method of the published clients that the server does not serve."""
+    names = sorted({name for known in CLIENTS.values() for name in known} - SERVED.keys())
+    return _table(["method", "clients"], [[f"`{name}`", _clients_with(name)] for name in names])
 
 
-def control() -> str:
-    """A section for each endpoint of ``/control/v1``."""
-    return "\n".join(map(_endpoint, served_by("control")))
+def _clients_with(method: str) -> str:
+    return ", ".join(version for version, methods in CLIENTS.items() if method in methods)
 
 
-def inspect() -> str:
-    """A section for each endpoint of ``/inspect/v1``."""
-    return "\n".join(map(_endpoint, served_by("inspect")))
+def _page_of(endpoint: Endpoint) -> str:
+    if endpoint.service in _PAGE_OF_SERVICE:
+        return _PAGE_OF_SERVICE[endpoint.service]
+    if endpoint.route.startswith("/task-group/"):
+        return "task-groups"
+    return _PAGE_OF_MODULE[endpoint.handler.__module__.rpartition(".")[2]]
 
 
 def _endpoint(endpoint: Endpoint) -> str:
     lines = [
-        f"### {endpoint.name}",
+        f"## {endpoint.name}",
         "",
         _routes(endpoint),
         "",
         endpoint.description.replace("``", "`"),
     ]
-    lines += ["", f"- Stability: {endpoint.stability}", f"- Clients: {_used_by(endpoint)}"]
+    lines += ["", f"- Scopes: {_scopes(endpoint.scopes)}"]
     lines += (
         [f"- Parameters: {_parameters((*endpoint.args, *endpoint.query), endpoint.query)}"]
         if endpoint.args or endpoint.query
         else []
     )
-    lines += [f"- Scopes: {_scopes(endpoint.scopes)}"]
     lines += [f"- Errors: {_errors(endpoint)}"]
-    for kind, name in (("Request", endpoint.input), ("Answer", endpoint.output)):
+    lines += [f"- Stability: {endpoint.stability}", f"- Clients: {_used_by(endpoint)}"]
+    for kind, name in (("Request body", endpoint.input), ("Answer", endpoint.output)):
         if name:
-            optional = ", which may be left out" if kind == "Request" and endpoint.input_optional else ""
-            lines += ["", f"{kind}, schema `{name}`{optional}:", "", bodies.table(name)]
+            optional = ", may be left out" if name == endpoint.input and endpoint.input_optional else ""
+            lines += ["", f"{kind} (schema `{name}`{optional}):", "", bodies.table(name)]
             if f"{name}-of-today" in SCHEMAS:
-                lines += [f"Under `/api/queue/v1`: schema `{name}-of-today`."]
+                lines += [f"Under `/api/queue/v1` the schema is `{name}-of-today`."]
     return "\n".join([*lines, ""])
 
 
@@ -142,13 +177,15 @@ def _used_by(endpoint: Endpoint) -> str:
     if endpoint.service in ("control", "inspect"):
         return "no published client"
     if endpoint.service != "queue":
-        return f"those of the service `{endpoint.service}`"
-    versions = [version for version, methods in CLIENTS.items() if endpoint.name in methods]
-    return ", ".join(f"`taskcluster` {version}" for version in versions) or "no published client"
+        return f"the clients of the service `{endpoint.service}`"
+    versions = _clients_with(endpoint.name)
+    return f"`taskcluster` {versions}" if versions else "no published client"
 
 
 def _parameters(names: Sequence[str], query: Sequence[str]) -> str:
-    return ", ".join(f"[`{name}`](#parameters){' in the query' if name in query else ''}" for name in names)
+    return ", ".join(
+        f"[`{name}`](../http-api.md#parameters){' in the query' if name in query else ''}" for name in names
+    )
 
 
 def parameters() -> str:
@@ -161,7 +198,7 @@ def parameters() -> str:
 def _scopes(expression: "Expression | None", inner: bool = False) -> str:
     match expression:
         case None:
-            return "none are needed"
+            return "none"
         case AllOf(()):
             return "any valid credentials"
         case str():
@@ -183,19 +220,6 @@ def _errors(endpoint: Endpoint) -> str:
     return ", ".join([*statuses, "503"]) if statuses or "503" in endpoint.description else "none"
 
 
-def clients() -> str:
-    """Each method of the published clients, served or not."""
-    names = sorted({name for methods in CLIENTS.values() for name in methods})
-    heads = [f"`taskcluster` {version}" for version in CLIENTS]
-    rows = [
-        [f"[{name}](http-api.md#{name.lower()})" if name in SERVED else name]
-        + ["yes" if name in methods else "" for methods in CLIENTS.values()]
-        + ["served" if name in SERVED else "**not served**"]
-        for name in names
-    ]
-    return _table(["method", *heads, "here"], rows)
-
-
 def settings() -> str:
     """A row for each setting, in sections."""
     shown = dict(
@@ -211,7 +235,9 @@ def settings() -> str:
         secret = " *Secret: better in the file or the environment.*" if setting.metadata["secret"] else ""
         row = [f"`{name}`", default, escape(setting.metadata["help"], quote=False) + secret]
         tables.setdefault(setting.metadata["section"], []).append(row)
-    groups = [f"### {title}\n\n{_table(['setting', 'default', ''], rows)}" for title, rows in tables.items()]
+    groups = [
+        f"### {title}\n\n{_table(['setting', 'default', 'meaning'], rows)}" for title, rows in tables.items()
+    ]
     return "\n".join(groups) + f"\nVariables begin with `{PREFIX}`.\n"
 
 
@@ -243,7 +269,7 @@ def _commands(info: Mapping[str, Any], above: tuple[str, ...]) -> Iterator[str]:
         if takes_settings:
             yield "It takes every [setting](settings.md) as an option.\n"
         if rows:
-            yield _table(["option", "default", ""], rows)
+            yield _table(["option", "default", "meaning"], rows)
 
 
 def _head(words: Sequence[str], command: Mapping[str, Any]) -> Iterator[str]:
@@ -285,7 +311,9 @@ def events() -> str:
 def routing_key() -> str:
     """The words of a routing key."""
     [entry] = [entry for entry in exchanges_reference(PROJECT)["entries"] if entry["name"] == "taskPending"]
-    return _table(["word", ""], [[f"`{word['name']}`", word["summary"]] for word in entry["routingKey"]])
+    return _table(
+        ["word", "meaning"], [[f"`{word['name']}`", word["summary"]] for word in entry["routingKey"]]
+    )
 
 
 def rules() -> str:
@@ -294,12 +322,12 @@ def rules() -> str:
         [f"`{rule.id}`", rule.demand, ", ".join(rule.protocols), f"{escape(rule.sentence)} *{rule.source}*"]
         for rule in RULES
     ]
-    return _table(["rule", "", "protocols", "sentence"], rows)
+    return _table(["rule", "demand", "protocols", "the sentence in the document"], rows)
 
 
 def situations() -> str:
     """A row for each situation of conform."""
-    return _table(["situation", ""], [[f"`{each.name}`", each.sentence] for each in SITUATIONS])
+    return _table(["situation", "what happens"], [[f"`{each.name}`", each.sentence] for each in SITUATIONS])
 
 
 def errors() -> str:
@@ -314,13 +342,13 @@ def errors() -> str:
         for each in classes
         if each not in (QueueError, InjectedError)
     ]
-    return _table(["status", "code", ""], rows)
+    return _table(["status", "code", "meaning"], rows)
 
 
 def waits() -> str:
     """A row for each situation of a task that waits."""
     rows = [[f"`{situation}`", says, until] for situation, (says, until) in WAIT_SITUATIONS.items()]
-    return _table(["`situation`", "what it says of the task", "`until`"], rows)
+    return _table(["`situation`", "what it says about the task", "`until`"], rows)
 
 
 def metrics() -> str:
@@ -331,7 +359,7 @@ def metrics() -> str:
             [f"`{each.name}{_SUFFIXES.get(each.type, '')}`", each.type, escape(each.documentation)]
             for each in families
         ]
-    return _table(["metric", "type", ""], rows)
+    return _table(["metric", "type", "meaning"], rows)
 
 
 def azure() -> str:
@@ -340,7 +368,7 @@ def azure() -> str:
     tables: dict[str, list[list[str]]] = {name: [] for name in (*_OPERATIONS.values(), _OTHER_REQUESTS)}
     for case in content["case"]:
         tables[_operation(case["request"])].append(_azure_row(case))
-    heads = ["", "request", "answer", "Azurite"]
+    heads = ["case", "request", "answer", "Azurite"]
     placeholders = [[f"`{{{name}}}`", meaning] for name, meaning in content["placeholders"].items()]
     sections = [f"## {name}\n\n{_table(heads, rows)}" for name, rows in tables.items() if rows]
     count = (
@@ -350,7 +378,7 @@ def azure() -> str:
         "time and its request id in its message. Where the column *Azurite* is empty, Azurite answers the "
         "same.\n"
     )
-    return "\n".join([count, _table(["", "stands for"], placeholders), *sections])
+    return "\n".join([count, _table(["placeholder", "stands for"], placeholders), *sections])
 
 
 def _operation(request: str) -> str:
@@ -409,15 +437,13 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-_GENERATORS: Mapping[str, Callable[[], str]] = {
+_GENERATORS: Mapping[str, Callable[..., str]] = {
     "index": index,
+    "not-served": not_served,
+    "methods": methods,
     "endpoints": endpoints,
     "shapes": bodies.shapes,
     "parameters": parameters,
-    "stubs": stubs,
-    "control": control,
-    "inspect": inspect,
-    "clients": clients,
     "settings": settings,
     "commands": command_line,
     "events": events,
@@ -432,7 +458,12 @@ _GENERATORS: Mapping[str, Callable[[], str]] = {
 
 
 def _fill_in(_app: Sphinx, _page: str, source: list[str]) -> None:
-    source[0] = re.sub("<!-- generated: (.*?) -->", lambda mark: _GENERATORS[mark[1]](), source[0])
+    source[0] = re.sub("<!-- generated: (.*?) -->", _generated, source[0])
+
+
+def _generated(mark: re.Match[str]) -> str:
+    name, *words = mark[1].split()
+    return _GENERATORS[name](*words)
 
 
 def setup(app: Sphinx) -> Mapping[str, Any]:
