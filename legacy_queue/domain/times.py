@@ -95,3 +95,12 @@ def duration_words(seconds: float) -> str:
         elif words:
             break
     return " ".join(words[:2])
+
+
+def age_words(seconds: float) -> str:
+    """``40 s``, ``3 min``, ``2 h``, ``5 days``: the largest unit alone, cut."""
+    for unit, length in (("days", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= length:
+            count = int(seconds // length)
+            return "1 day" if (count, unit) == (1, "days") else f"{count} {unit}"
+    return f"{int(seconds)} s"

@@ -34,6 +34,7 @@ def create_app(site: Site) -> Flask:
     # its templates and static files are of the page
     app = FlaskApp("legacy_queue.http.page", TrustedProxies(site.proxies))
     app.jinja_env.globals["pages"] = served_by("page")  # for the navigation
+    app.jinja_env.filters["number"] = "{:,}".format
     injection = FaultInjection(site.faults, services.stopping)
     EndpointViews(site, injection).add_to(app, DECLARED)
     log_requests(

@@ -59,7 +59,7 @@ def text_of(browser: Chrome, selector: str) -> str:
 def opened(browser: Chrome, url: str) -> None:
     """The page, which follows the events; it has a mark that a reload would remove."""
     browser.get(url)
-    until(lambda: "are followed" in text_of(browser, "#followed"))
+    until(lambda: "Live" in text_of(browser, "#followed"))
     browser.execute_script("window.mark = true")
     # else it would show what is new after a while, also without an event
     browser.execute_script("clearTimeout(due); dueAt = live.dataset.every = Infinity")

@@ -3,6 +3,7 @@ from datetime import datetime, timedelta, timezone
 import pytest
 
 from legacy_queue.domain.times import (
+    age_words,
     end_of_day,
     format_time,
     parse_duration,
@@ -88,3 +89,11 @@ def test_a_malformed_duration_is_refused_with_its_text(text: str) -> None:
     with pytest.raises(ValueError, match="is no duration") as error:
         parse_duration(text)
     assert repr(text) in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(0.9, "0 s"), (59.9, "59 s"), (60, "1 min"), (7199, "1 h"), (86400, "1 day"), (200_000, "2 days")],
+)
+def test_an_age_is_its_largest_unit(seconds: float, words: str) -> None:
+    assert age_words(seconds) == words

@@ -24,7 +24,7 @@ from legacy_queue.domain.json_bytes import to_json
 from legacy_queue.domain.priority import PRIORITIES
 from legacy_queue.domain.states import RESOLVED
 from legacy_queue.domain.task import Task
-from legacy_queue.domain.times import duration_words, format_time
+from legacy_queue.domain.times import age_words, duration_words, format_time, parse_time
 from legacy_queue.http.bodies import indented
 from legacy_queue.http.endpoint import Call, Endpoint
 from legacy_queue.http.endpoints.control import clock_answer
@@ -61,7 +61,7 @@ _LOGS = "public/logs/"
 _REQUESTS = 200
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
-    "base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
+    "img-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "same-origin",  # else a form has no origin
     "Cache-Control": "no-store",
@@ -99,9 +99,17 @@ def when(time: str | datetime | None, now: str) -> Markup | str:
     return Markup('<time datetime="{}">{}</time>').format(text, shown)
 
 
-def ago(time: datetime, now: datetime) -> str:
-    """How long ago that was, in words."""
-    return duration_words(max(0.0, (now - time).total_seconds()))
+def age(time: str | datetime | None, now: datetime) -> Markup | str:
+    """How long ago that was, or how far ahead it is: ``3 min ago``, with the time in UTC as its title."""
+    if not time:
+        return ""
+    then = parse_time(time) if isinstance(time, str) else time
+    text = format_time(then)
+    seconds = (now - then).total_seconds()
+    words = age_words(abs(seconds))
+    shown = "now" if words == "0 s" else f"{words} ago" if seconds > 0 else f"in {words}"
+    title = f"{text[:10]} {text[11:19]} UTC"
+    return Markup('<time datetime="{}" title="{}">{}</time>').format(text, title, shown)
 
 
 def page(route: str, title: str, *query: str) -> Callable[[View], Endpoint]:
@@ -131,17 +139,18 @@ def _rendered(name: str, call: Call, site: Site, values: Values) -> Response:
     time = site.services.clock.now()
     now = format_time(time)
     clock = clock_answer(site.control.clock.state()) if site.control else None
+    faults = site.faults.list() if site.control else ()
     text = render_template(
         f"{name.removesuffix('_page')}.html",
         layout="part.html" if "part" in call.query else "layout.html",
         exchanges=" ".join(EXCHANGES),
         now=now,
         when=partial(when, now=now),
-        ago=partial(ago, now=time),
+        age=partial(age, now=time),
         query={name: value for name, value in call.query.items() if name != "part"},
         clock=clock,
         ahead=duration_words(abs(clock["offset"])) if clock else "",
-        faults=site.faults.list() if site.control else (),
+        faults=[fault for fault in faults if not fault.get("times") or fault["fired"] < fault["times"]],
         **values,
     )
     return Response(text, headers=_HEADERS, content_type="text/html; charset=utf-8")

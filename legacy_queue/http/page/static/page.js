@@ -36,6 +36,7 @@ function isInUse() {
   const selection = getSelection();
   return (
     (live.contains(focused) && focused.matches("input, select, button, summary")) ||
+    live.querySelector(".ask[open]") ||
     (!selection.isCollapsed && live.contains(selection.anchorNode))
   );
 }
@@ -52,12 +53,15 @@ async function refresh() {
     if (isInUse()) return fetchIn(MIN_PAUSE);
     const part = new DOMParser().parseFromString(await answer.text(), "text/html").body;
     const focused = live.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
+    const open = [...live.querySelectorAll("details[open][id]")].map((each) => each.id);
     live.replaceChildren(...part.childNodes);
+    for (const id of open) document.getElementById(id)?.setAttribute("open", "");
     if (focused) live.querySelector(`a[href="${CSS.escape(focused)}"]`)?.focus();
   } catch {
     return say("The queue does not answer.");
   }
-  say(`Events of this server process are followed; as of ${live.querySelector("[data-now]").dataset.now.slice(11, 19)}.`);
+  say("Live.");
+  document.getElementById("as-of").textContent = `Updated ${live.querySelector("[data-now]").dataset.now.slice(11, 19)}.`;
   pause = Math.min(MAX_PAUSE, Math.max(MIN_PAUSE, SHARE * (Date.now() - begun)));
   waitForWhatIsDue();
   showLog();
