@@ -17,8 +17,8 @@ from legacy_queue.domain.ids import TASK_ID, slugid
 from legacy_queue.domain.priority import PRIORITIES
 from legacy_queue.domain.states import RESOLVED
 from legacy_queue.domain.times import format_time, parse_time
+from legacy_queue.life.words import state_words
 from legacy_queue.queue_client import QueueClient, RequestFailed
-from legacy_queue.testing.summary import state_words
 
 _POLL_INTERVAL = 0.5  # seconds
 _UNAVAILABLE_TIMEOUT = 60  # seconds

@@ -14,6 +14,7 @@ from legacy_queue.credentials import Credentials
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.states import RESOLVED
 from legacy_queue.domain.times import parse_time
+from legacy_queue.life.words import explanation_lines
 from legacy_queue.queue_client import EVENTS_LOST, QueueClient
 from legacy_queue.testing.active_fault import ActiveFault
 from legacy_queue.testing.claimed_run import (
@@ -26,7 +27,7 @@ from legacy_queue.testing.claimed_run import (
 )
 from legacy_queue.testing.definitions import WORKER_GROUP, WORKER_ID, definition, pool_name, wire_value
 from legacy_queue.testing.server_process import ServerProcess, client_variables
-from legacy_queue.testing.summary import explanation_lines, life_page, summarize
+from legacy_queue.testing.summary import life_page, summarize
 from legacy_queue.testing.wire_types import (
     Duration,
     FaultFields,

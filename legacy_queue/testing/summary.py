@@ -1,16 +1,15 @@
 """The summary of a server for the report of a failed test: compact, and without secrets."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from html import escape
 from itertools import groupby
-from operator import itemgetter
 from typing import Any
 
 import requests
 
 from legacy_queue.domain.times import duration_words
 from legacy_queue.life.picture import life_html
-from legacy_queue.life.words import requester
+from legacy_queue.life.words import explanation_lines, requester, task_line
 from legacy_queue.queue_client import QueueClient, RequestFailed
 from legacy_queue.testing.server_process import ServerFailed, ServerProcess
 
@@ -131,36 +130,6 @@ def request_line(entry: Mapping[str, Any]) -> str:
         is_new and f"(fault {entry['fault']})",
     ]
     return " ".join(filter(None, words)) + (f": {reason}" if reason else "")
-
-
-def explanation_lines(answer: Mapping[str, Any]) -> Iterator[str]:
-    """The answer of inspectTask: the status, what the task waits for, and its story without events."""
-    yield task_line(answer["status"])
-    yield from (f"  {wait['sentence']}" for wait in answer["waitsFor"])
-    moments = (moment for moment in answer["story"] if moment["kind"] != "event")
-    for what, (first, *more) in groupby(moments, itemgetter("what")):
-        times = f" ({len(more) + 1} times)" * bool(more)
-        yield f"  {first['time'][:-1].replace('T', ' ')} {what}{times}"
-
-
-def task_line(status: Mapping[str, Any]) -> str:
-    """``<taskId> <pool> pending: run 0 exception (claim-expired) by g/w, run 1 pending``"""
-    runs = ", ".join(map(_run_words, status["runs"])) or "no run"
-    return f"{status['taskId']} {status['provisionerId']}/{status['workerType']} {status['state']}: {runs}"
-
-
-def state_words(status: Mapping[str, Any]) -> str:
-    """The state of a task or of a run, with the reason if that differs: ``exception (canceled)``."""
-    last = [status, *status.get("runs", ())][-1]
-    reason = last.get("reasonResolved", last["state"])
-    return str(reason) if reason == last["state"] else f"{last['state']} ({reason})"
-
-
-def _run_words(run: Mapping[str, Any]) -> str:
-    words = f"run {run['runId']} {state_words(run)}"
-    if "workerId" in run:
-        words += f" by {run['workerGroup']}/{run['workerId']}"
-    return words + (f" until {run['takenUntil']}" if run["state"] == "running" else "")
 
 
 def message_line(message: Mapping[str, Any]) -> str:

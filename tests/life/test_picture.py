@@ -198,7 +198,7 @@ def test_of_a_long_story_the_first_20_and_the_last_130_moments_are_drawn_and_the
     picture = Picture(answer(task, *requests))
     drawn = [int(row.get("href", "").rpartition("-")[2]) for row in picture.rows]
     assert drawn == [*range(20), *range(21, 151)]
-    begin, end = picture.part("253 moments are not shown")
+    begin, end = picture.part("253 entries are not shown")
     assert begin == pytest.approx(picture.y("not shown"))
     assert end > picture.y("c399")
     assert picture.height < 20 * 160

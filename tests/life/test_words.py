@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from legacy_queue.domain.times import format_time
-from legacy_queue.life.words import request_words, shortened
+from legacy_queue.life.words import explanation_lines, request_words, shortened, task_line
 from tests.domain.tasks import NOW, SECOND, TASK_ID
 
 
@@ -30,5 +30,29 @@ def test_a_long_story_is_shortened_in_its_middle() -> None:
     moments = [{"time": format_time(NOW + number * SECOND), "what": f"m{number}"} for number in range(200)]
     short = shortened(moments)
     assert (short[:20], short[21:]) == (moments[:20], moments[70:])
-    assert (short[20]["kind"], short[20]["what"]) == ("gap", "50 moments are not shown")
+    assert (short[20]["kind"], short[20]["what"]) == ("gap", "50 entries are not shown")
     assert shortened(moments[:151]) == moments[:151]
+
+
+def test_status_says_the_same_words_as_the_page_and_leaves_events_out() -> None:
+    run = {"runId": 0, "state": "running", "workerGroup": "g", "workerId": "w", "takenUntil": "T2"}
+    story = [
+        {"time": "2026-01-02T03:04:05.678Z", "what": "pending", "kind": "change", "message": "visible"},
+        {"time": "2026-01-02T03:04:06.678Z", "what": "event", "kind": "event"},
+        *(
+            {"time": f"2026-01-02T0{hour}:04:05.678Z", "what": "reclaimTask", "kind": "request"}
+            | {"endpoint": "reclaimTask", "takenUntil": f"T{hour}"}
+            for hour in (4, 5)
+        ),
+    ]
+    status = {"taskId": TASK_ID, "provisionerId": "p", "workerType": "t", "state": "running", "runs": [run]}
+    answer = {"status": status, "waitsFor": [{"sentence": "g/w has claimed run 0."}], "story": story}
+    assert [*explanation_lines(answer)] == [
+        f"{TASK_ID} p/t running: run 0 running by g/w until T2",
+        "  g/w has claimed run 0.",
+        "  2026-01-02 03:04:05.678 pending; its message is visible",
+        "  2026-01-02 04:04:05.678 reclaimTask, taken until T5 (2 times)",
+    ]
+    done = {**run, "state": "exception", "reasonResolved": "canceled"}
+    assert task_line({**status, "state": "exception", "runs": [done]}).endswith("canceled) by g/w")
+    assert task_line({**status, "state": "unscheduled", "runs": []}).endswith("unscheduled: no run")
