@@ -61,7 +61,7 @@ RATIOS = {
 # of `start`: the command, and what is in the line that it prints when it is ready; None if it ends then
 STARTS = {
     "serve": ("serve --storage memory --port 0", '"rootUrl"'),
-    "up": ("up --port 0", "Look at its page"),
+    "up": ("up --port 0", "The queue is up"),
     "serve --help": ("serve --help", None),
 }
 BROWSER = "chromium --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --remote-debugging-port=0"

@@ -1,7 +1,7 @@
 # Sourced with words for what a script needs, as in `. setup.sh develop azurite`: the functions install_* below.
 #
 # What is installed stays, and then nothing needs a network. What an interrupted start has left is completed, or made again.
-# The programs that install say themselves what they do, and why they fail.
+# Each step says what it does in one line. A program that installs prints more only if it fails, and then says why.
 # PYTHON is the Python of a new .venv, by default the system's: distributions build theirs with profile-guided optimisation,
 # without which a call costs a fifth more.
 
@@ -46,7 +46,7 @@ in_venv() {
     uv pip install --check --offline --no-cache --quiet "${words[@]}" 2>/dev/null && return
     say "Installing $2 into ${1#"$root/"} ..."
     use_index_of_pip
-    uv pip install --compile-bytecode "${words[@]}" >&2
+    uv pip install --quiet --compile-bytecode "${words[@]}" >&2
 }
 
 # locked NAME: what requirements/NAME.txt names, each file by its hash

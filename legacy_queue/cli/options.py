@@ -14,6 +14,7 @@ from legacy_queue.server.signals import stop_with_stdin
 
 pass_given = click.make_pass_decorator(Given, ensure=True)  # to a SettingsCommand
 _ALL = "--help-all"
+_MAX_COLUMN = 24  # characters of an option, for the column of the help's text
 
 
 class SettingsCommand(click.Command):
@@ -53,14 +54,15 @@ class SettingsCommand(click.Command):
         """Write the options that are used most, or all in sections."""
         options = [param for param in self.get_params(ctx) if isinstance(param, click.Option)]
         records = {str(option.name): option.get_help_record(ctx) for option in options}
-        sections: dict[str, list[str]] = {"Options": [] if _ALL in ctx.meta else [*self._uses]}
+        own_help = str(getattr(self.get_help_option(ctx), "name", ""))  # click 8.2 renamed it
+        sections: dict[str, list[str]] = {"Options": [] if _ALL in ctx.meta else [*self._uses, own_help]}
         if _ALL in ctx.meta:
             settings = {setting.name: setting.metadata["section"] for setting in DECLARED}
             for name in records:
                 sections.setdefault(settings.get(name, "Options"), []).append(name)
         for title, names in sections.items():
             with formatter.section(title):
-                formatter.write_dl([record for name in names if (record := records[name])])
+                formatter.write_dl([record for name in names if (record := records[name])], _MAX_COLUMN)
 
 
 def _show_all(ctx: click.Context, _param: click.Parameter, is_given: bool) -> None:

@@ -13,13 +13,11 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from select import select
 from subprocess import PIPE, Popen
-from textwrap import indent
 from time import monotonic
 from typing import Any
 
 import click
 
-from legacy_queue.cli.config import exports, named_queues, variables_of
 from legacy_queue.cli.create_task import create, definition_of
 from legacy_queue.cli.options import SettingsCommand, pass_given
 from legacy_queue.cli.queue_options import failing_with_a_sentence
@@ -46,28 +44,33 @@ _REPORT_TIMEOUT = 1  # seconds for the sample worker to report its task at the e
 
 @click.command(
     cls=SettingsCommand,
-    uses=("demo", "storage", "data_dir", "port", "claim_timeout", "amqp_url"),
+    uses=("demo", "azurite", "storage", "data_dir", "port", "claim_timeout", "amqp_url"),
 )
-@click.option("--demo", is_flag=True, help="Create a task, run the sample worker on it, show each step, end.")
-@click.option("--azurite", is_flag=True, help="As --storage azurite.")
+@click.option(
+    "--demo", is_flag=True, help="Create a task, run the sample worker on it, print each step, and end."
+)
+@click.option("--azurite", is_flag=True, help="Keep the data in an Azurite: the same as --storage azurite.")
 @pass_given
 def up(given: Given, demo: bool, azurite: bool) -> None:
-    """Serve the queue and print commands to try. Ctrl-C stops the queue and its storage, and nothing is lost.
+    """Run the queue and print commands to try. Ctrl-C stops the queue and its storage. Requests are logged
+    only with --log-level info.
 
-    A demonstration that is interrupted ends with exit code 130.
+    Every option of `serve` works here too. Two defaults differ: --log-level is warning, and --control is on
+    unless another setting excludes it.
 
-    Takes the options of serve. --control is set unless another setting excludes it.
+    If you interrupt a demonstration, the exit code is 130.
     """
     if azurite:
         given.set("storage", "azurite")
     if not demo:
         given.turn_on_control()
+    if "log_level" not in given.sources:
+        given.set("log_level", "warning")
     settings = given.settings()  # a mistake is an error at once
     server_options = given.texts
-    if demo:  # beside a queue that is up already
+    if demo:  # next to a queue that is up already
         own = {"claim_timeout": _DEMO_CLAIM, "port": "0", "data_dir": str(settings.data_dir / "demo")}
-        # shows the steps, not the requests
-        server_options = {**own, "log_level": "warning", **server_options}
+        server_options = {**own, **server_options}
     command = [sys.executable, "-m", "legacy_queue", "serve", "--stop-with-stdin"]
     command += [] if demo else ["--azurite-default-ports"]
     command += [f"--{wire_name(name)}={value}" for name, value in server_options.items()]
@@ -77,41 +80,32 @@ def up(given: Given, demo: bool, azurite: bool) -> None:
     try:
         with _server(command) as (server, ready):
             os.environ.update(trust_variables(ready))
-            exported = variables_of(ready)
-            if "data_dir" in given.sources:
-                exported["LEGACY_QUEUE_DATA_DIR"] = str(settings.data_dir.resolve())
             if demo:
                 _demonstrate(ready)
             else:
-                _say_what_to_try(ready, exported, has_broker=settings.amqp_url is not None)
-                if settings.control:
-                    _say_how_to_test(settings)
-                _say_where_storage_is(settings)
-                click.echo("\nCtrl-C stops the queue and its storage.")
-                _say_where_the_page_is(ready)
+                click.echo("\n".join(_what_to_try(ready, settings)))
                 server.wait()
                 raise click.ClickException("the server ended by itself; its log above says why")
     except KeyboardInterrupt:
         if demo:
             raise SystemExit(130) from None
-    kept = "nothing is kept of memory storage" if settings.storage == "memory" else "everything is kept"
+    kept = "memory storage keeps nothing" if settings.storage == "memory" else "everything is kept"
     click.echo(f"Stopped; {kept}.", err=True)
 
 
 @contextmanager
 def _server(command: list[str]) -> Iterator[tuple[Popen[str], Mapping[str, Any]]]:
-    """A server and its ready line. It ends in order when this process ends, also after a kill."""
-    # A new session: Ctrl-C reaches this process alone, which ends the server in order. If it comes while this
-    # starts the server, that ends by the end of its input.
+    """A running server and its ready line. The server ends in order when this process ends or is killed."""
+    # In a session of its own the server does not receive Ctrl-C: this process does, and ends it in order. If
+    # Ctrl-C comes before Popen returns, the server ends because its standard input does.
     server = Popen(  # noqa: S603 - this very program
         command, stdin=PIPE, stdout=PIPE, text=True, start_new_session=True
     )
     try:
         assert server.stdout  # noqa: S101
-        click.echo("Starting the queue ...", err=True)
         begun = monotonic()
         while not select([server.stdout], [], [], _PROGRESS_INTERVAL)[0]:
-            click.echo(f"  ... {monotonic() - begun:.0f} s", err=True)
+            click.echo(f"Starting the queue ... {monotonic() - begun:.0f} s", err=True)
         line = server.stdout.readline()
         if not line:  # the error is on standard error
             raise SystemExit(server.wait())
@@ -124,86 +118,47 @@ def _server(command: list[str]) -> Iterator[tuple[Popen[str], Mapping[str, Any]]
         server.wait()
 
 
-def _say_what_to_try(ready: Mapping[str, Any], exported: Mapping[str, str], *, has_broker: bool) -> None:
-    root_url = ready["rootUrl"]
-    base_url = ready["baseUrl"]
+def _what_to_try(ready: Mapping[str, Any], settings: Settings) -> Iterator[str]:
+    """At most 15 lines: the link to the page, then the commands that a new user needs."""
     program = _program()
-    click.echo("The queue is up.\n")
-    click.echo(f"  root URL         {root_url}\n  legacy base URL  {base_url}")
     if "credentials" in ready:
-        client_id = ready["credentials"]["clientId"]
-        click.echo(f"  clientId         {client_id}   (a development client: it may do everything)")
-        click.echo(f"  accessToken      {ready['credentials']['accessToken']}")
-    is_here = "LEGACY_QUEUE_DATA_DIR" not in exported
-    watch = (
-        "The events are at the broker. This command says how to watch them there:"
-        if has_broker
-        else "Watch what happens to tasks, in a terminal of its own:"
-    )
-    click.echo(f"""
-In other terminals{f', or eval "$({program} env)" in this directory' if is_here else ""}:
-
-{indent(exports(exported), "  ")}
-
-{watch}
-
-  {program} events
-
-Try, in another terminal{" in this directory" if is_here else ""}:
-
-  {program} create-task {_POOL} -- echo hello
-  {program} worker {_POOL} --max-tasks 1
-  {program} pools
-  curl {base_url}/pending/{_POOL}""")
-
-
-def _say_how_to_test(settings: Settings) -> None:
-    program = _program()
-    click.echo(f"""
-Look inside there, and let something go wrong:
-
-  {program} requests
-  {program} peek {_POOL}
-  {program} fault add claimTask --status 503 --times 1""")
-    if settings.is_embedded:  # the clock of any other storage cannot be moved
-        click.echo(f"  {program} clock advance 21m")
+        queue = QueueClient(ready["baseUrl"], Credentials.from_wire(ready["credentials"]))
+        minutes = _LINK_LIFE // timedelta(minutes=1)
+        yield f"The queue is up. This link opens its page for the next {minutes} minutes:"
+        yield f"  {queue.page_link(_LINK_LIFE)}"
+    else:
+        yield "The queue is up. As one of your clients, print a link to its page:"
+        yield f"  {program} open"
+    yield ""
+    if settings.data_dir.resolve() == Settings().data_dir.resolve():
+        yield "In another terminal in this directory, create a task and run it:"
+    else:
+        yield "In another terminal, name the data directory, then create a task and run it:"
+        yield f"  export LEGACY_QUEUE_DATA_DIR={shlex.quote(str(settings.data_dir.resolve()))}"
+    yield f"  {program} create-task {_POOL} -- echo hello"
+    yield f"  {program} worker {_POOL} --max-tasks 1"
+    if settings.control:
+        yield "Look inside, or make something fail:"
+        yield f"  {program} requests"
+        yield f"  {program} fault add claimTask --status 503 --times 1"
+    yield f"Connect your own worker or client (legacy base URL: {ready['baseUrl']}):"
+    yield f'  eval "$({program} env)"'
+    if settings.storage == "azurite":
+        file = settings.data_dir / "azurite" / CONNECTION_STRING
+        yield f"Azure's tools find Azurite by the connection string in {file}"
+    yield "\nCtrl-C stops the queue and its storage."
 
 
 def _program() -> str:
-    """How another terminal starts this program."""
+    """The words with which another terminal starts this program: its name, or else its path."""
     path = Path(sys.argv[0])
     name = "legacy-queue"
-    # uv, scripts/up and an activated environment put its own folder on the PATH of this terminal alone
-    is_alone = sys.prefix != sys.base_prefix and path.parent == Path(sys.prefix, "bin")
     found = shutil.which(name)
-    if found and not is_alone and Path(found).resolve() == path.resolve():
+    # uv and scripts/up put the program on the PATH of this process alone
+    if found and "UV" not in os.environ and Path(found).resolve() == path.resolve():
         return name
     relative = os.path.relpath(path)
     return shlex.quote(os.path.abspath(relative) if relative.startswith("..") else relative)
-
-
-def _say_where_storage_is(settings: Settings) -> None:
-    if settings.storage == "azurite":
-        file = shlex.quote(str(settings.data_dir / "azurite" / CONNECTION_STRING))
-        click.echo(
-            "\nLook into Azurite with Azure's tools; the file with its key is for you alone:\n\n"
-            f'  export AZURE_STORAGE_CONNECTION_STRING="$(cat {file})"'
-        )
-    queues = named_queues(_POOL, settings.queue_prefix)
-    click.echo(
-        f"\nThe queues that workers of {_POOL} poll, made when they are first used:\n\n"
-        + indent(queues, "  ")
-    )
-
-
-def _say_where_the_page_is(ready: Mapping[str, Any]) -> None:
-    if "credentials" not in ready:
-        click.echo(f"\nLook at its page: {_program()} open prints a link.")
-        return
-    queue = QueueClient(ready["baseUrl"], Credentials.from_wire(ready["credentials"]))
-    life = f"{_LINK_LIFE // timedelta(minutes=1)} minutes"
-    click.echo(f"\nLook at its page; this link works for {life}, {_program()} open prints another:\n")
-    click.echo(f"  {queue.page_link(_LINK_LIFE)}")
 
 
 @failing_with_a_sentence()

@@ -24,6 +24,7 @@ from legacy_queue.config.settings import DECLARED, Settings, wire_name
 PREFIX = "LEGACY_QUEUE_"
 CONFIG = "config"  # names the TOML file; an option and a variable like the others
 READS_VARIABLES = {"auto_envvar_prefix": PREFIX.rstrip("_")}  # settings of a command's context
+_MAX_METAVAR = 20  # characters, so that the help fits into 80 columns
 # of the commands that call a queue, and of the test kit
 _CLIENT_VARIABLES = ("root-url", "base-url", "python")
 _SETTINGS = {wire_name(setting.name): setting for setting in DECLARED}
@@ -79,17 +80,19 @@ class _SettingOption(click.Option):
 
     def __init__(self, setting: Field[Any]) -> None:
         value_type: values.Value = setting.metadata["type"]
+        default = setting.metadata["default"]
         more: dict[str, Any] = {}
         if value_type is values.flag:  # --control is --control=true
             more = {"is_flag": False, "flag_value": "true"}
         if words := value_type.words:
-            more["metavar"] = f"[{'|'.join(words)}]"
+            choice = f"[{'|'.join(words)}]"
+            more["metavar"] = choice if len(choice) <= _MAX_METAVAR else "WORD"  # the help explains each word
             more["shell_complete"] = lambda _ctx, _param, begun: [w for w in words if w.startswith(begun)]
         super().__init__(
             [_option(wire_name(setting.name))],
             type=value_type,
             multiple=value_type.multiple,
-            help=f"{setting.metadata['help']}  [default: {setting.metadata['default']}]",
+            help=setting.metadata["help"] + (f"  [default: {default}]" if default else ""),
             expose_value=False,
             **more,
         )
@@ -183,7 +186,7 @@ OPTIONS: Sequence[click.Option] = (
         is_eager=True,
         expose_value=False,
         callback=_read_environment,
-        help="A TOML file of settings.  [default: none]",
+        help="A TOML file of settings.",
     ),
     *map(_SettingOption, DECLARED),
 )

@@ -41,7 +41,7 @@ def _setting(
     metadata = {
         "section": section,
         "type": value_type,
-        "default": "generated for development" if generated else default or "none",  # for the help
+        "default": "generated for development" if generated else default,  # for the help
         "help": description,
         "secret": secret,
         "generated": generated,

@@ -40,9 +40,9 @@ class Up(NamedTuple):
 
     @property
     def exported(self) -> dict[str, str]:
-        """The environment of a shell with all that it says to export."""
-        exports = re.findall(r"^ +(export .*)", self.text, re.MULTILINE)
-        return variables_of(["bash", "-euc", "\n".join([*exports, "env -0"])])
+        """The environment of a terminal in which you have done what the text says to connect a client."""
+        words = re.findall(r"^ +((?:export|eval) .*)", self.text, re.MULTILINE)
+        return variables_of(["bash", "-euc", "\n".join([*words, "env -0"])])
 
     @property
     def broker(self) -> str:
@@ -65,7 +65,7 @@ def up(*words: str, program: Sequence[str]) -> Iterator[Up]:
     command = [*program, "--port", "0", *words]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
-            yield Up(process, printed_until(process, "bewit="))
+            yield Up(process, printed_until(process, "Ctrl-C stops"))
         finally:
             process.send_signal(signal.SIGINT)
             assert process.wait(LONG) == 0  # before its pipes are closed
@@ -94,48 +94,63 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
         pass
 
 
-def test_what_up_says_to_try_runs_a_task_and_looks_into_its_azurite(running: Up) -> None:
-    script = running.found(r"Try, in another terminal:\n\n(.*?)\n\n(?:Look into Azurite|The queues)")
-    commands = "\n".join(re.findall(r"^  .*", script, re.MULTILINE))
-    ran = subprocess.check_output(["bash", "-euc", commands], env=running.exported, text=True)
-    assert "hello" in ran.splitlines()
-    page = requests.get(running.found(r"Look at its page; [^:]+:\n\n +(\S+)"), timeout=LONG)
+def test_up_prints_the_link_to_the_page_first_and_the_commands_run_a_task(running: Up) -> None:
+    assert len(running.text.partition("The queue is up.")[2].splitlines()) <= 15
+    page = requests.get(running.found(r"The queue is up[^\n]+\n  (http\S+)\n"), timeout=LONG)
     assert (page.status_code, page.headers["content-type"].partition(";")[0]) == (200, "text/html")
+    script = running.found(r"create a task and run it:\n(.*?)\nConnect your own")
+    commands = "\n".join(re.findall(r"^  .*", script, re.MULTILINE))
+    ran = subprocess.check_output(["bash", "-euc", commands], text=True)
+    assert "hello" in ran.splitlines()
     assert "AccountKey" not in running.text
-    printed = dict(re.findall(r"^  (\S+) +(lq-\S+)$", running.text, re.MULTILINE))
-    assert list(printed) == list(PRIORITIES)
-    account = AzureAccount(running.exported["AZURE_STORAGE_CONNECTION_STRING"], "lq")
-    queues = {name for name, _ in account.queues("lq-")}
-    assert set(printed.values()) <= queues, "the worker has polled them"
+    connection_string = Path(running.found(r"the connection string in (\S+)")).read_text()
+    queues = {name for name, _ in AzureAccount(connection_string.strip(), "lq").queues("lq-")}
+    words = [*COMMAND, "queues", "my-provisioner/my-worker"]
+    polled = subprocess.check_output(words, text=True, env=running.exported).split()[1::2]
+    assert set(polled) <= queues
+    assert len(polled) == len(PRIORITIES)
 
 
-def test_a_program_that_is_linked_on_the_path_has_its_name_and_its_env_is_what_up_prints(
+def test_up_logs_no_request_unless_it_is_asked_to(tmp_path: Path) -> None:
+    assert "pendingTasks" not in logged_by_up(tmp_path / "quiet")
+    assert "pendingTasks" in logged_by_up(tmp_path / "asked", "--log-level", "info")
+
+
+def logged_by_up(data_dir: Path, *words: str) -> str:
+    """The log of a server that has answered a request and ended."""
+    with up("--data-dir", str(data_dir), *words, program=[*COMMAND, "up"]) as started:
+        base_url = started.found(r"legacy base URL: (\S+)\)")
+        assert requests.get(f"{base_url}/pending/p/w", timeout=LONG).ok
+        process = started.process
+        process.send_signal(signal.SIGINT)
+        assert process.stderr
+        return process.stderr.read()
+
+
+def test_a_program_that_is_on_the_path_has_its_name_and_its_env_connects_clients_elsewhere(
     tmp_path: Path,
 ) -> None:
     link = tmp_path / "bin/legacy-queue"  # as uv and pipx make it
     link.parent.mkdir()
     link.symlink_to(Path(sys.executable).with_name("legacy-queue"))
-    env = ["env", f"--chdir={tmp_path}", f"PATH={link.parent}:{os.environ['PATH']}"]
+    env = ["env", f"--chdir={tmp_path}", "--unset=UV", f"PATH={link.parent}:{os.environ['PATH']}"]
     with up("--storage", "memory", program=[*env, str(link), "up"]) as started:
-        assert "\n  legacy-queue events\n" in started.text
-        evaluated = started.found(r"or (eval [^\n]*) in this directory:")
+        assert "\n  legacy-queue requests\n" in started.text
+        evaluated = started.found(r"\n  (eval [^\n]*)\n")
         elsewhere = f"{evaluated}; cd /; legacy-queue create-task p/w -- true >&2; env -0"
         variables = variables_of([*env, "bash", "-euc", elsewhere])
-    printed = dict(re.findall(r"^  export (\S+)=(\S+)$", started.text, re.MULTILINE))
-    assert printed == {name: variables[name] for name in printed}
-    assert {"LEGACY_QUEUE_ROOT_URL", "TASKCLUSTER_ROOT_URL", "TASKCLUSTER_ACCESS_TOKEN"} < printed.keys()
+    assert {"LEGACY_QUEUE_ROOT_URL", "TASKCLUSTER_ROOT_URL", "TASKCLUSTER_ACCESS_TOKEN"} < variables.keys()
     nowhere = subprocess.run([*env, link, "env"], capture_output=True, text=True, check=False)
     assert (nowhere.returncode, nowhere.stdout) == (2, "")
     assert "No queue runs in this directory" in nowhere.stderr
 
 
-def test_a_program_that_is_on_the_path_of_this_terminal_alone_has_its_path(tmp_path: Path) -> None:
+def test_a_program_that_uv_has_put_on_its_own_path_alone_has_its_path(tmp_path: Path) -> None:
     program = Path(sys.executable).with_name("legacy-queue")
-    path = f"{program.parent}:{os.environ['PATH']}"  # as in an activated environment, uv run and scripts/up
+    env = {**os.environ, "PATH": f"{program.parent}:{os.environ['PATH']}", "UV": "uv"}  # as `uv run` has it
     script = f"import sys; sys.argv = ['{program}']; from legacy_queue.cli import up; print(up._program())"
     command = [sys.executable, "-c", script]
-    shown = subprocess.check_output(command, cwd=tmp_path, env={**os.environ, "PATH": path}, text=True)
-    assert shown == f"{program}\n"
+    assert subprocess.check_output(command, cwd=tmp_path, env=env, text=True) == f"{program}\n"
 
 
 def test_scripts_up_with_rabbitmq_publishes_the_events_on_the_broker_that_it_prints(running: Up) -> None:
