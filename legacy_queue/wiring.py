@@ -32,7 +32,7 @@ from legacy_queue.gateway.azure_queue_api import azure_queue_api
 from legacy_queue.http.app import create_app
 from legacy_queue.http.browser_guard import ANY
 from legacy_queue.http.current_app import CurrentApp
-from legacy_queue.http.declared import FAULT_TARGETS, NOT_IN_JOURNAL
+from legacy_queue.http.declared_endpoints import FAULT_TARGETS, NOT_IN_JOURNAL
 from legacy_queue.http.endpoints.artifacts import UPLOADS
 from legacy_queue.http.endpoints.inspect import SCOPE
 from legacy_queue.http.fault_injection import FaultInjection
@@ -46,11 +46,11 @@ from legacy_queue.ports import Broker, Clock, Observe, Progress, Waiter, ignore
 from legacy_queue.ports.account import SigningEndpoint, StorageAccount, UnusableStorage
 from legacy_queue.private_folder import read_private
 from legacy_queue.services.artifacts.upload_slots import UploadSlots
-from legacy_queue.services.composition import Services
 from legacy_queue.services.control.fault_registry import FaultRegistry
 from legacy_queue.services.control.message_injection import MessageInjection
 from legacy_queue.services.process.background import Background
 from legacy_queue.services.service_settings import ServiceSettings
+from legacy_queue.services.services import Services
 from legacy_queue.stores import Storage
 
 if TYPE_CHECKING:

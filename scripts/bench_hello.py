@@ -3,7 +3,7 @@
 Each of the three calls of a cycle checks Hawk, reads JSON and answers JSON. Nothing is stored.
 """
 
-from legacy_queue.server.patching import patch
+from legacy_queue.server.gevent_patching import patch
 
 patch()  # before anything else is imported that holds a lock or a socket
 

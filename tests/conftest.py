@@ -9,10 +9,10 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from legacy_queue.local_processes.azurite import Azurite
-from tests import guard, shapes
+from tests import answer_shapes, process_guard
 from tests.rabbitmq import RabbitMQ
 
-pytest_plugins = ["tests.times"]
+pytest_plugins = ["tests.folder_times"]
 
 # Fixtures: a real Azurite, a real RabbitMQ.
 SERVICES = {"azurite", "rabbitmq", "tls_rabbitmq"}
@@ -23,10 +23,10 @@ for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda _number, _frame: None)
 signal.pthread_sigmask(signal.SIG_SETMASK, ())
 os.environ["PYTHONPATH"] = os.pathsep.join(
-    filter(None, [str(Path(__file__).parent / "children"), os.environ.get("PYTHONPATH")])
+    filter(None, [str(Path(__file__).parent / "child_processes"), os.environ.get("PYTHONPATH")])
 )
-guard.start(os.environ)
-shapes.watch()
+process_guard.start(os.environ)
+answer_shapes.watch()
 
 # even if this shell forbids it: otherwise each process of a test compiles all that it imports
 sys.dont_write_bytecode = False
@@ -71,7 +71,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 def _shapes() -> Iterator[None]:
     """No answer and no event of the test had another shape than its generation's."""
     yield
-    if faults := shapes.faults():
+    if faults := answer_shapes.faults():
         pytest.fail(faults, pytrace=False)
 
 

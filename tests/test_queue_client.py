@@ -7,7 +7,7 @@ import requests
 
 from legacy_queue.credentials import ANONYMOUS, Credentials
 from legacy_queue.queue_client import QueueClient, RequestFailed, parse_events
-from tests.cli.asking import answering
+from tests.cli.command_runner import answering
 
 SECRET = "-".join(["an", "access", "token"])
 NOT_A_QUEUE = "the server is not a queue that has this endpoint"

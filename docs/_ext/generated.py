@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
-import bodies
+import schema_tables
 from click.testing import CliRunner
 from prometheus_client.parser import text_string_to_metric_families
 from sphinx.application import Sphinx
@@ -29,7 +29,7 @@ from legacy_queue.domain import errors as domain_errors
 from legacy_queue.domain.errors import InjectedError, QueueError
 from legacy_queue.domain.scopes import AllOf, Expression, ForEach
 from legacy_queue.domain.topics import PROJECT
-from legacy_queue.http.declared import served_by
+from legacy_queue.http.declared_endpoints import served_by
 from legacy_queue.http.endpoint import Endpoint
 from legacy_queue.http.parameters import PARAMETERS
 from legacy_queue.http.references import exchanges_reference
@@ -157,7 +157,7 @@ def _endpoint(endpoint: Endpoint) -> str:
     for kind, name in (("Request body", endpoint.input), ("Answer", endpoint.output)):
         if name:
             optional = ", may be left out" if name == endpoint.input and endpoint.input_optional else ""
-            lines += ["", f"{kind} (schema `{name}`{optional}):", "", bodies.table(name)]
+            lines += ["", f"{kind} (schema `{name}`{optional}):", "", schema_tables.table(name)]
             if f"{name}-of-today" in SCHEMAS:
                 lines += [f"Under `/api/queue/v1` the schema is `{name}-of-today`."]
     return "\n".join([*lines, ""])
@@ -303,7 +303,7 @@ def events() -> str:
         schema = message_schema(entry["exchange"])
         sections += [
             f"### {entry['exchange']}\n\n{entry['description']}\n\nRouting key: `{words}`\n",
-            f"Message, schema `{schema}`:\n\n{bodies.table(schema)}",
+            f"Message, schema `{schema}`:\n\n{schema_tables.table(schema)}",
         ]
     return "\n".join(sections)
 
@@ -442,7 +442,7 @@ _GENERATORS: Mapping[str, Callable[..., str]] = {
     "not-served": not_served,
     "methods": methods,
     "endpoints": endpoints,
-    "shapes": bodies.shapes,
+    "shapes": schema_tables.shapes,
     "parameters": parameters,
     "settings": settings,
     "commands": command_line,

@@ -13,7 +13,7 @@ from typing import Any
 
 from legacy_queue.config import values
 from legacy_queue.domain.authentication import Client
-from legacy_queue.domain.generations import BY_PATH, SHAPES
+from legacy_queue.domain.formats_of_2018 import BY_PATH, SHAPES
 from legacy_queue.domain.hosts import Network, is_loopback
 from legacy_queue.domain.topics import PROJECT
 

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any
 
-from legacy_queue.domain.generations import SINCE_2018, reshaped
+from legacy_queue.domain.formats_of_2018 import SINCE_2018, reshaped
 from legacy_queue.domain.task import PriorityChange, Task
 from legacy_queue.domain.times import format_time
 

@@ -10,7 +10,7 @@ from legacy_queue.domain.errors import ResourceNotFound
 from legacy_queue.domain.times import format_time
 from legacy_queue.http.browser_guard import BrowserGuard
 from legacy_queue.http.client_connection import TrustedProxies
-from legacy_queue.http.declared import DECLARED, QUEUE, served_by
+from legacy_queue.http.declared_endpoints import DECLARED, QUEUE, served_by
 from legacy_queue.http.endpoints.artifacts import UPLOADS, download_view, upload_view
 from legacy_queue.http.error_answers import render
 from legacy_queue.http.fault_injection import FaultInjection

@@ -13,7 +13,7 @@ from flask import Response
 
 from legacy_queue.domain.authentication import Identity
 from legacy_queue.domain.errors import AuthenticationFailed, InsufficientScopes
-from legacy_queue.domain.generations import SINCE_2018, TODAY, reshaped
+from legacy_queue.domain.formats_of_2018 import SINCE_2018, TODAY, reshaped
 from legacy_queue.domain.scopes import Expression, missing, templates
 from legacy_queue.domain.task import Task, Worker
 from legacy_queue.http.request_log import Environ, record_of

@@ -20,7 +20,7 @@ from legacy_queue.domain.errors import (
     ServiceUnavailable,
 )
 from legacy_queue.domain.times import format_time, whole_seconds
-from legacy_queue.http.bodies import MAX_BODY, MAX_ECHO, cut, indented, shown
+from legacy_queue.http.request_bodies import MAX_BODY, MAX_ECHO, cut, indented, shown
 from legacy_queue.http.request_log import RequestRecord, without_signature
 from legacy_queue.ports import Clock, Corrupt
 

@@ -21,7 +21,7 @@ from prometheus_client.registry import Collector
 from legacy_queue import __version__
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.http.request_log import RequestRecord
-from legacy_queue.services.composition import Services
+from legacy_queue.services.services import Services
 
 OTHER_POOLS = "other"  # no name of a pool: that has a slash
 # seconds; a claimWork waits up to 20

@@ -16,7 +16,7 @@ from legacy_queue.domain.ids import IDENTIFIER
 from legacy_queue.domain.json_bytes import to_json
 from legacy_queue.domain.worker_record import RecordPlace
 from legacy_queue.http.endpoint import Call
-from legacy_queue.services.pages import Page
+from legacy_queue.services.pagination import Page
 
 PAGED = ("continuationToken", "limit")
 _MAX_LIMIT = 1000
@@ -36,11 +36,11 @@ def page_answer(
 ) -> Response:
     """The page that ``ask`` returns, as the list ``name``, and the properties ``beside`` it.
 
-    ``ask`` gets the place after which the page begins, "" at first, a limit, and what renders an item, which
-    ``to_wire`` makes JSON of. The pattern matches each place. Raises InvalidRequestArguments for a
+    ``ask`` gets the position after which the page begins, "" at first, a limit, and what renders an item,
+    which ``to_wire`` makes JSON of. The pattern matches each position. Raises InvalidRequestArguments for a
     continuationToken of another list.
     """
-    begin = place_in(call, pattern)
+    begin = position_in(call, pattern)
     page = ask(
         begin,
         int(call.query.get("limit", _MAX_LIMIT)),
@@ -61,7 +61,7 @@ def path_page_answer(
     ask: Callable[[RecordPlace, int, RenderItem], Page[RecordPlace]],
     to_wire: ToWire,
 ) -> Response:
-    """As ``page_answer``, for a list whose places are paths of ``depth`` identifiers, () at first."""
+    """As ``page_answer``, for a list whose positions are paths of ``depth`` identifiers, () at first."""
 
     def ask_text(after: str, limit: int, render: RenderItem) -> Page[str]:
         page = ask(tuple(after.split("/")) if after else (), limit, render)
@@ -70,28 +70,28 @@ def path_page_answer(
     return page_answer(call, name, "/".join([IDENTIFIER] * depth), ask_text, to_wire)
 
 
-def token_of(call: Call, place: str) -> str:
-    """The continuationToken of the page that begins behind the place.
+def token_of(call: Call, position: str) -> str:
+    """The continuationToken of the page that begins behind the position.
 
     Its second half detects a token that was cut, changed or given for another list: a client can make one.
     """
-    text = base64.urlsafe_b64encode(place.encode()).decode().rstrip("=")
-    check = hashlib.sha256("\n".join((call.endpoint.name, _list_id(call), place)).encode()).hexdigest()
+    text = base64.urlsafe_b64encode(position.encode()).decode().rstrip("=")
+    check = hashlib.sha256("\n".join((call.endpoint.name, _list_id(call), position)).encode()).hexdigest()
     return f"{text}.{check[:16]}"
 
 
-def place_in(call: Call, pattern: str) -> str:
-    """The place in the caller's token, "" without one. JavaScript clients send "" for an undefined token.
+def position_in(call: Call, pattern: str) -> str:
+    """The position in the caller's token, "" without one. JavaScript clients send "" for an undefined token.
 
-    Raises InvalidRequestArguments unless the token is exactly that of a place which matches the pattern.
+    Raises InvalidRequestArguments unless the token is exactly that of a position which matches the pattern.
     """
     token = call.query.get("continuationToken")
     if not token:
         return ""
     with suppress(ValueError):
-        place = decode_base64(token.partition(".")[0]).decode()
-        if token == token_of(call, place) and re.fullmatch(pattern, place):
-            return place
+        position = decode_base64(token.partition(".")[0]).decode()
+        if token == token_of(call, position) and re.fullmatch(pattern, position):
+            return position
     list_id = _list_id(call)
     of_list = f" for {list_id}" if list_id != _ONE_LIST else ""
     raise InvalidRequestArguments(

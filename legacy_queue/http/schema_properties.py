@@ -5,7 +5,7 @@ Lengths are limited, so that each accepted value fits into an entity of the tabl
 
 from typing import Any
 
-from legacy_queue.domain.generations import MAX_DEPENDENCIES
+from legacy_queue.domain.formats_of_2018 import MAX_DEPENDENCIES
 from legacy_queue.domain.ids import IDENTIFIER, PROJECT_ID, TASK_ID, TASK_QUEUE_ID
 from legacy_queue.domain.priority import PRIORITIES
 from legacy_queue.domain.worker_record import ACTION_CONTEXTS, STABILITIES

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from legacy_queue.domain.authentication import Authenticator
-from legacy_queue.domain.generations import BY_PATH
+from legacy_queue.domain.formats_of_2018 import BY_PATH
 from legacy_queue.domain.hosts import Network
 from legacy_queue.domain.scopes import OPEN_READS
 from legacy_queue.domain.topics import PROJECT
@@ -13,10 +13,10 @@ from legacy_queue.http.metrics import Metrics
 from legacy_queue.http.page.sign_in import SignIn
 from legacy_queue.http.request_journal import Journal
 from legacy_queue.services.artifacts.upload_slots import UploadSlots
-from legacy_queue.services.composition import Services
 from legacy_queue.services.control.clock_control import ClockControl
 from legacy_queue.services.control.fault_registry import FaultRegistry
 from legacy_queue.services.control.message_injection import MessageInjection
+from legacy_queue.services.services import Services
 
 
 @dataclass(frozen=True)

@@ -22,14 +22,14 @@ from legacy_queue.domain.errors import (
     MalformedPayload,
     ResourceNotFound,
 )
-from legacy_queue.domain.generations import BY_PATH
+from legacy_queue.domain.formats_of_2018 import BY_PATH
 from legacy_queue.domain.hawk import SignedRequest
 from legacy_queue.domain.json_bytes import to_json
 from legacy_queue.domain.scopes import may_satisfy, reference
-from legacy_queue.http.bodies import MAX_BODY, beside_others, form, parse, validate
 from legacy_queue.http.endpoint import Call, Endpoint
 from legacy_queue.http.fault_injection import FaultInjection
 from legacy_queue.http.parameters import PARAMETERS
+from legacy_queue.http.request_bodies import MAX_BODY, beside_others, form, parse, validate
 from legacy_queue.http.request_log import Environ, RequestRecord, record_of
 from legacy_queue.http.schemas import SCHEMAS
 from legacy_queue.http.site import Site

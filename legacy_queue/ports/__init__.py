@@ -24,7 +24,7 @@ class Changed(Exception):
     """Another writer was first, or removed it: read again and decide again."""
 
 
-class InvalidPlace(Exception):
+class InvalidPosition(Exception):
     """The storage has no such place: it was made by another kind of storage, or by nobody."""
 
 

@@ -111,8 +111,8 @@ class Table(Protocol):
     ) -> RowPage:
         """Up to ``limit`` (1..1000) rows that meet all conditions, which may name PARTITION and KEY.
 
-        ``after`` is "" for the first page; raises InvalidPlace for a text that no page had. ``select`` names
-        the wanted properties; None for all. With ``newest_first`` the rows that were inserted last come
+        ``after`` is "" for the first page; raises InvalidPosition for a text that no page had. ``select``
+        names the wanted properties; None for all. With ``newest_first`` the rows that were inserted last come
         first, if the table ``knows_age``.
         """
 

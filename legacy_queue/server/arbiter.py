@@ -10,8 +10,8 @@ from gunicorn import arbiter
 from gunicorn.app.base import BaseApplication
 
 from legacy_queue.local_processes.azurite import Azurite
+from legacy_queue.server.gunicorn_worker import WORKER_SIGNALS
 from legacy_queue.server.signals import stop_signals
-from legacy_queue.server.worker import WORKER_SIGNALS
 
 log = structlog.get_logger()
 

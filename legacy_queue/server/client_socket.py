@@ -11,7 +11,7 @@ import gevent
 import structlog
 from gevent.ssl import SSLSocket
 
-from legacy_queue.stores.rows import let_others_run
+from legacy_queue.cooperation import let_others_run
 
 log = structlog.get_logger()
 

@@ -1,6 +1,6 @@
 """What `legacy-queue serve` does: gunicorn with gevent workers on one of the storages."""
 
-from legacy_queue.server.patching import patch
+from legacy_queue.server.gevent_patching import patch
 
 patch()  # before anything else is imported that holds a lock or a socket
 
@@ -27,7 +27,7 @@ from legacy_queue.private_folder import write_private
 from legacy_queue.server.arbiter import Arbiter
 from legacy_queue.server.listener import listen
 from legacy_queue.server.gevent_waiter import GeventWaiter
-from legacy_queue.server.worker import SETTINGS, GunicornWorker
+from legacy_queue.server.gunicorn_worker import SETTINGS, GunicornWorker
 from legacy_queue.wiring import MAX_TO_STORAGE, Server, build, check_account, served_file, storage_file
 
 if TYPE_CHECKING:

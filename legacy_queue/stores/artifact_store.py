@@ -7,7 +7,7 @@ from datetime import datetime
 
 from legacy_queue.domain.artifact import KINDS, Artifact, BaseArtifact
 from legacy_queue.ports.table import Condition, Row, Table, Value
-from legacy_queue.stores.rows import between, json_in, json_values, page, properties, read
+from legacy_queue.stores.table_rows import between, json_in, json_values, page, properties, read
 
 _MAX_NAME = 400  # characters of a key, which may have 512
 # they keep the order
@@ -66,7 +66,7 @@ class ArtifactStore:
         return artifacts[0] if artifacts else None
 
     def expired(self, now: datetime, after: str, limit: int) -> tuple[Sequence[StoredArtifact], str | None]:
-        """A page of the artifacts that expired before ``now``, and where to go on: see ``rows.page``."""
+        """A page of the artifacts that expired before ``now``, and where to go on: see ``page``."""
         return page(self._table, [Condition("expires", "lt", now)], after, limit, _stored)
 
 

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from legacy_queue.domain.definition import MAX_DEADLINE
 from legacy_queue.ports import Clock
 from legacy_queue.ports.table import Change, Row, Table
-from legacy_queue.stores.rows import ExpiringRows, between, of_kind, slugid_in
+from legacy_queue.stores.table_rows import ExpiringRows, between, of_kind, slugid_in
 
 _MARK = "!"
 _END = "~"  # before and behind every taskId

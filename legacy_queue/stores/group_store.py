@@ -8,7 +8,7 @@ from datetime import datetime
 from legacy_queue.ports import AlreadyExists, Changed, Clock, Corrupt
 from legacy_queue.ports.table import KEY, Change, Condition, Row, Table, Value
 from legacy_queue.stores.lru_cache import SharedLruCache
-from legacy_queue.stores.rows import (
+from legacy_queue.stores.table_rows import (
     ExpiringRows,
     between,
     of_kind,
@@ -215,7 +215,7 @@ class GroupStore(ExpiringRows):
     def all_active(
         self, after: str, limit: int, *, also_old: bool = False
     ) -> tuple[Sequence[ActiveTask], str | None]:
-        """A page of the active tasks of all groups, and the next ``after``: see ``rows.page``.
+        """A page of the active tasks of all groups, and the next ``after``: see ``page``.
 
         Rows of version 0.1.0 have no state, by which embedded storage finds the others among the members:
         ``also_old`` reads all rows.

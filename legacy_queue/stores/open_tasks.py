@@ -8,10 +8,10 @@ from datetime import datetime
 from threading import Lock
 from typing import NamedTuple
 
+from legacy_queue.cooperation import yielding
 from legacy_queue.domain.messages import needs_message
 from legacy_queue.domain.task import Task
 from legacy_queue.domain.times import format_time
-from legacy_queue.stores.rows import yielding
 
 _YIELD_AFTER = 1000  # tasks
 MAX_WRITES = 40_000  # then the table is read again, so that tasks which others ended do not add up
@@ -100,17 +100,17 @@ class OpenTasks:
             counts[task_queue_id, priority, state] = OpenCount(count.count + 1, oldest)
         return counts
 
-    def places(self, task_queue_id: str, state: str, after: str, limit: int) -> list[str]:
-        """``<since>/<taskId>`` of up to ``limit`` tasks behind the place ``after``, the oldest first."""
+    def positions(self, task_queue_id: str, state: str, after: str, limit: int) -> list[str]:
+        """``<since>/<taskId>`` of up to ``limit`` tasks behind the position ``after``, the oldest first."""
         with self._lock:
             entries = [*self._entries.items()]
         wanted = task_queue_id, state
-        places = (
+        positions = (
             f"{format_time(entry.since)}/{task_id}"
             for task_id, entry in yielding(entries, _YIELD_AFTER)
             if entry[:2] == wanted
         )
-        return heapq.nsmallest(limit, (place for place in places if place > after))
+        return heapq.nsmallest(limit, (position for position in positions if position > after))
 
     def _put(self, task_id: str, entry: OpenTask | None) -> None:
         old = self._entries.pop(task_id, None)

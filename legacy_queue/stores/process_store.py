@@ -15,7 +15,15 @@ from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.domain.times import epoch_milliseconds, format_time, parse_time
 from legacy_queue.ports import Clock, Corrupt
 from legacy_queue.ports.table import Row, Table
-from legacy_queue.stores.rows import first_of, json_in, json_values, of_kind, properties, read, slugid_in
+from legacy_queue.stores.table_rows import (
+    first_of,
+    json_in,
+    json_values,
+    of_kind,
+    properties,
+    read,
+    slugid_in,
+)
 
 _KEY = "process"
 

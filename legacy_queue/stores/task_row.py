@@ -14,7 +14,7 @@ from legacy_queue.domain.states import UNRESOLVED
 from legacy_queue.domain.task import PriorityChange, Run, Task
 from legacy_queue.domain.times import format_time, parse_time
 from legacy_queue.ports.table import Row, Value
-from legacy_queue.stores.rows import json_in, json_values, of_kind, properties
+from legacy_queue.stores.table_rows import json_in, json_values, of_kind, properties
 
 _WRITTEN = re.compile(r"[^/]+/[0-9]{1,18}")  # process/number
 # Stored in place of the state of a resolved task whose events are unpublished: so a reading of the unresolved

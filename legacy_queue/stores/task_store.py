@@ -15,7 +15,7 @@ from legacy_queue.ports import AlreadyExists, Changed
 from legacy_queue.ports.table import Condition, Row, Table, Value
 from legacy_queue.stores.lru_cache import SharedLruCache
 from legacy_queue.stores.open_tasks import OpenTask, OpenTasks
-from legacy_queue.stores.rows import ExpiringRows, page, properties, read
+from legacy_queue.stores.table_rows import ExpiringRows, page, properties, read
 from legacy_queue.stores.task_row import (
     UNPUBLISHED,
     TaskVersion,
@@ -126,11 +126,11 @@ class TaskStore(ExpiringRows):
         return next_after
 
     def unresolved(self, after: str, limit: int) -> tuple[Sequence[StoredTask], str | None]:
-        """A page of the unscheduled, pending or running tasks, and the next ``after``: see ``rows.page``."""
+        """A page of the unscheduled, pending or running tasks, and the next ``after``: see ``page``."""
         return page(self._table, [_UNRESOLVED], after, limit, _stored)
 
     def unsettled(self, after: str, limit: int) -> tuple[Sequence[TaskVersion], str | None]:
-        """A page of the tasks that are unresolved, or whose events are unpublished: see ``rows.page``."""
+        """A page of the tasks that are unresolved, or whose events are unpublished: see ``page``."""
         return page(self._table, [_UNSETTLED], after, limit, version_in, _OF_VERSION)
 
     @property
@@ -141,7 +141,7 @@ class TaskStore(ExpiringRows):
     def search(
         self, state: str, task_queue_id: str, after: str, limit: int
     ) -> tuple[Sequence[StoredTask], str | None]:
-        """Tasks in that state, ``unresolved`` or ``all``, of a pool or of any: see ``rows.page``."""
+        """Tasks in that state, ``unresolved`` or ``all``, of a pool or of any: see ``page``."""
         states = {"all": _ANY_STATE, "unresolved": _UNRESOLVED}
         is_resolved = state in RESOLVED
         stored_as = Condition("state", "in", (state, UNPUBLISHED) if is_resolved else (state,))

@@ -24,7 +24,7 @@ from legacy_queue.domain.worker_record import (
     parents,
 )
 from legacy_queue.ports.table import Condition, Row, Value
-from legacy_queue.stores.rows import ExpiringRows, between, first_of, json_in, json_values, read
+from legacy_queue.stores.table_rows import ExpiringRows, between, first_of, json_in, json_values, read
 
 _SEPARATOR = "!"  # sorts before every character of an identifier, so keys are in the order of paths
 _END = "~"  # behind every key

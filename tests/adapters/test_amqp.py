@@ -18,7 +18,7 @@ from legacy_queue.adapters.amqp import AmqpBroker
 from legacy_queue.domain.events import EXCHANGES, Event
 from legacy_queue.ports import BrokerAway
 from legacy_queue.server.local_authority import LocalAuthority
-from tests.adapters.amqp_side import Consumer, Network, consumer, event, full_name
+from tests.adapters.amqp_consumers import Consumer, Network, consumer, event, full_name
 from tests.rabbitmq import RabbitMQ
 
 pytestmark = pytest.mark.processes

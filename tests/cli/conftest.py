@@ -2,7 +2,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.cli.asking import Asking, ServedQueue, served
+from tests.cli.command_runner import Asking, ServedQueue, served
 
 
 @pytest.fixture

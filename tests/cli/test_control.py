@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from legacy_queue.domain.ids import slugid
-from tests.cli.asking import (
+from tests.cli.command_runner import (
     TIME,
     Asking,
     ServedQueue,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.asking import Asking, ServedQueue, answering, ask_at, printed
+from tests.cli.command_runner import Asking, ServedQueue, answering, ask_at, printed
 from tests.system.processes import wait_until
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from legacy_queue.domain.ids import slugid
-from tests.cli.asking import TIME, env_for, served
+from tests.cli.command_runner import TIME, env_for, served
 from tests.docs.terminal import free_port
 from tests.http.calls import QueueCalls
 from tests.rabbitmq import RabbitMQ

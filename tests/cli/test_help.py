@@ -7,7 +7,7 @@ from click.testing import CliRunner
 from legacy_queue.cli.command_table import COMMANDS
 from legacy_queue.cli.commands import commands
 from legacy_queue.cli.options import SettingsCommand
-from tests.cli.asking import printed
+from tests.cli.command_runner import printed
 
 CONTEXT = click.Context(commands)
 

@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 
 from legacy_queue.cli.commands import commands
 from legacy_queue.domain.ids import slugid
-from tests.cli.asking import Asking, ServedQueue, answering, ask_at, from_json, printed, refused
+from tests.cli.command_runner import Asking, ServedQueue, answering, ask_at, from_json, printed, refused
 from tests.system.processes import serve
 
 

@@ -3,7 +3,7 @@
 
 import json
 
-from tests.cli.asking import answering, ask_at, printed
+from tests.cli.command_runner import answering, ask_at, printed
 
 SINCE, UNTIL = "2018-03-03T05:06:07.890Z", "2018-03-04T05:06:07.890Z"
 

@@ -18,7 +18,7 @@ import requests
 from legacy_queue.adapters.azure import AzureAccount
 from legacy_queue.domain.priority import PRIORITIES
 from legacy_queue.local_processes.azurite import ACCOUNT
-from tests.adapters.amqp_side import consumer
+from tests.adapters.amqp_consumers import consumer
 from tests.system.processes import LONG, wait_until
 
 pytestmark = pytest.mark.processes

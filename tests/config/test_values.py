@@ -9,7 +9,7 @@ import pytest
 from legacy_queue.config import values
 from legacy_queue.domain.authentication import Client
 from legacy_queue.domain.scopes import OPEN_READS
-from tests.domain.tasks import DAY, MINUTE, SECOND
+from tests.domain.sample_tasks import DAY, MINUTE, SECOND
 
 TOKEN = "t" * 22
 LONG = "t" * 128

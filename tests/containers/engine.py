@@ -19,7 +19,7 @@ from typing import Any, Self
 
 import yaml
 
-from tests.guard import MARK
+from tests.process_guard import MARK
 from tests.system.processes import LONG, said, wait_until
 
 ROOT = Path(__file__).parents[2]

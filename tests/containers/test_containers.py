@@ -15,7 +15,7 @@ import requests
 from legacy_queue.domain.ids import slugid
 from legacy_queue.testing.server_process import client_variables
 from tests.clients.python import taskcluster
-from tests.domain.tasks import task_body
+from tests.domain.sample_tasks import task_body
 from tests.system.http_queue import in_time
 from tests.system.processes import LONG, run, wait_until
 

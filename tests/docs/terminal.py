@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from tests.docs.page import RUN, Step, pattern
-from tests.guard import processes_with
+from tests.process_guard import processes_with
 from tests.system.processes import LONG, environment, wait_until
 
 _COMMAND = 10 * LONG  # seconds: some take most of a minute on an idle machine

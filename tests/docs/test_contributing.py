@@ -39,7 +39,7 @@ def test_after_the_edit_of_an_example_the_rest_follows(tmp_path: Path) -> None:
     for command in (
         ("ruff", "check", "legacy_queue"),
         ("ruff", "format", "--check", "legacy_queue"),
-        ("pytest", "-q", "-n0", "-m", "", "-k", WORDS, *OF_SHAPE, "tests/docs/what_follows.py"),
+        ("pytest", "-q", "-n0", "-m", "", "-k", WORDS, *OF_SHAPE, "tests/docs/worked_example_checks.py"),
     ):
         words = [sys.executable, "-m", *command]
         ran = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)

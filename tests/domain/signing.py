@@ -10,7 +10,7 @@ import pytest
 from legacy_queue.domain import hawk
 from legacy_queue.domain.errors import AuthenticationFailed
 from legacy_queue.domain.hawk import SignedRequest
-from tests.domain.tasks import HOUR
+from tests.domain.sample_tasks import HOUR
 
 NOW = datetime(2018, 3, 4, 5, 6, 7, 890_000, tzinfo=UTC)
 SECONDS = int(NOW.timestamp())

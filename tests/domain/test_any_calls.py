@@ -17,7 +17,7 @@ from legacy_queue.domain.events import EVER, Event, events_since
 from legacy_queue.domain.ids import MAX_RUNS
 from legacy_queue.domain.outcome import Outcome
 from legacy_queue.domain.task import Task, Worker
-from tests.domain.tasks import (
+from tests.domain.sample_tasks import (
     ALICE,
     BOB,
     CLAIM_TIMEOUT,

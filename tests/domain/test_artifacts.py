@@ -26,7 +26,7 @@ from legacy_queue.domain.artifact import (
 )
 from legacy_queue.domain.errors import InputError, InputTooLarge, RequestConflict, ResourceNotFound
 from legacy_queue.domain.times import format_time
-from tests.domain.tasks import DAY, HOUR, MINUTE, MS, NOW, TASK_ID, ended, pending, running, shut_down
+from tests.domain.sample_tasks import DAY, HOUR, MINUTE, MS, NOW, TASK_ID, ended, pending, running, shut_down
 
 NAME = "public/logs/live.log"
 SHA, OTHER_SHA = "ab" * 32, "cd" * 32

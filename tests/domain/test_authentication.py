@@ -19,7 +19,7 @@ from legacy_queue.domain.authentication import (
 from legacy_queue.domain.errors import AuthenticationFailed
 from legacy_queue.domain.hawk import SignedRequest
 from legacy_queue.domain.scopes import Roles
-from tests.domain.tasks import HOUR, MINUTE
+from tests.domain.sample_tasks import HOUR, MINUTE
 
 NOW = datetime(2018, 3, 4, 5, 6, 7, tzinfo=UTC)
 ROLES = Roles({"worker-type:p/*": ["queue:claim-task", "queue:poll-task-urls"], "admin": ["*"]})

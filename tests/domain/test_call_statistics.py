@@ -7,7 +7,7 @@ from legacy_queue.domain.call_statistics import (
     with_polls,
 )
 from legacy_queue.domain.worker_record import WorkerPath, WorkerRecord
-from tests.domain.tasks import DAY, HOUR, NOW, SECOND
+from tests.domain.sample_tasks import DAY, HOUR, NOW, SECOND
 
 POOL = "provisioner", "type"
 CLAIM: CallKind = ("claimTask", ())

@@ -16,7 +16,7 @@ from legacy_queue.domain.authentication import (
 from legacy_queue.domain.errors import AuthenticationFailed
 from tests.clients.javascript import javascript
 from tests.clients.python import taskcluster
-from tests.domain.tasks import DAY, HOUR, MINUTE, MS
+from tests.domain.sample_tasks import DAY, HOUR, MINUTE, MS
 
 ISSUER = Client("queue", "the-access-token-of-the-issuer", ("*",))
 START = datetime(2018, 3, 4, 5, 6, 7, tzinfo=UTC)

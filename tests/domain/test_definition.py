@@ -10,7 +10,7 @@ from legacy_queue.domain.definition import MAX_DEFINITION, MAX_SCOPES
 from legacy_queue.domain.errors import InputError, InputTooLarge
 from legacy_queue.domain.json_bytes import to_json
 from legacy_queue.domain.times import format_time
-from tests.domain.tasks import DAY, MINUTE, MS, NOW, TASK_ID, definition, task_body
+from tests.domain.sample_tasks import DAY, MINUTE, MS, NOW, TASK_ID, definition, task_body
 
 MOST = 5 * DAY + 15 * MINUTE
 

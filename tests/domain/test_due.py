@@ -7,7 +7,7 @@ import pytest
 from legacy_queue.domain import transitions
 from legacy_queue.domain.due import is_due, next_due
 from legacy_queue.domain.task import Task
-from tests.domain.tasks import (
+from tests.domain.sample_tasks import (
     ALICE,
     CLAIM_TIMEOUT,
     DAY,

@@ -9,7 +9,7 @@ import pytest
 from legacy_queue.domain import transitions
 from legacy_queue.domain.events import Event, events_since, priority_changed, run_retried, task_event
 from legacy_queue.domain.task import Task, Worker
-from tests.domain.tasks import (
+from tests.domain.sample_tasks import (
     BOB,
     CLAIM_TIMEOUT,
     DAY,

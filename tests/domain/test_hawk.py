@@ -16,6 +16,7 @@ from legacy_queue.domain.definition import MAX_SCOPES
 from legacy_queue.domain.errors import AuthenticationFailed
 from legacy_queue.domain.hawk import SignedRequest
 from tests.clients.javascript import javascript
+from tests.domain.sample_tasks import HOUR, MINUTE, MS
 from tests.domain.signing import (
     CREDENTIALS,
     EXT,
@@ -31,7 +32,6 @@ from tests.domain.signing import (
     verify,
     with_bewit,
 )
-from tests.domain.tasks import HOUR, MINUTE, MS
 
 
 @pytest.mark.processes

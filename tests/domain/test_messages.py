@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from legacy_queue.domain.messages import MessageLease, message_text, read_message, signature_is_valid
-from tests.domain.tasks import TASK_ID
+from tests.domain.sample_tasks import TASK_ID
 
 SECRET, OLD_SECRET = b"the-first-secret-signs", b"an-older-one-verifies"
 SIGNATURES = {

@@ -17,7 +17,7 @@ from legacy_queue.domain.object_access import (
     upload_access,
 )
 from legacy_queue.domain.times import epoch_milliseconds, format_time
-from tests.domain.tasks import DAY, HOUR, MINUTE, NOW, TASK_ID, running
+from tests.domain.sample_tasks import DAY, HOUR, MINUTE, NOW, TASK_ID, running
 
 ISSUER = Client("issuer", "the-access-token-of-the-issuer", ("*",))
 ARTIFACT: Any = requested_artifact(

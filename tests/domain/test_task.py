@@ -4,7 +4,7 @@ import pytest
 
 from legacy_queue.domain.errors import ResourceNotFound
 from legacy_queue.domain.task import Task
-from tests.domain.tasks import TASK_ID, definition, ended, pending, running
+from tests.domain.sample_tasks import TASK_ID, definition, ended, pending, running
 
 UNSCHEDULED = Task(TASK_ID, definition(), 5)
 

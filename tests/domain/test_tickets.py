@@ -8,7 +8,7 @@ import pytest
 from legacy_queue.domain.errors import AuthorizationFailed
 from legacy_queue.domain.messages import message_signature
 from legacy_queue.domain.tickets import Ticket, ticket_signature
-from tests.domain.tasks import HOUR, MS, NOW, TASK_ID
+from tests.domain.sample_tasks import HOUR, MS, NOW, TASK_ID
 
 SECRET, OLD_SECRET = b"the first secret", b"an older one"
 SECRETS = (SECRET, OLD_SECRET)

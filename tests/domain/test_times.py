@@ -11,7 +11,7 @@ from legacy_queue.domain.times import (
     to_milliseconds,
     whole_seconds,
 )
-from tests.domain.tasks import MS
+from tests.domain.sample_tasks import MS
 
 
 @pytest.mark.parametrize(

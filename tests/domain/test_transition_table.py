@@ -12,7 +12,7 @@ from legacy_queue.domain.errors import QueueError
 from legacy_queue.domain.ids import MAX_RUNS
 from legacy_queue.domain.outcome import DeleteMessage, Offer, Outcome
 from legacy_queue.domain.task import Task, Worker
-from tests.domain.tasks import (
+from tests.domain.sample_tasks import (
     ALICE,
     BOB,
     CLAIM_TIMEOUT,

@@ -13,7 +13,7 @@ from legacy_queue.domain.outcome import DeleteMessage, Hold, Offer, Outcome
 from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.domain.task import PriorityChange, Task, Worker
 from legacy_queue.domain.times import format_time
-from tests.domain.tasks import (
+from tests.domain.sample_tasks import (
     ALICE,
     BOB,
     CLAIM_TIMEOUT,

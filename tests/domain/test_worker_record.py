@@ -4,7 +4,7 @@ from typing import Any
 
 from legacy_queue.domain.times import format_time
 from legacy_queue.domain.worker_record import PoolPath, ProvisionerPath, RecordPath, WorkerPath, WorkerRecord
-from tests.domain.tasks import DAY, HOUR, NOW, SECOND
+from tests.domain.sample_tasks import DAY, HOUR, NOW, SECOND
 
 PROVISIONER = ProvisionerPath("provisioner")
 WORKER_TYPE = PoolPath("provisioner", "type")

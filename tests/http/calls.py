@@ -29,7 +29,7 @@ from legacy_queue.domain.priority import at_least
 from legacy_queue.domain.scopes import Roles
 from legacy_queue.domain.times import format_time
 from legacy_queue.http.app import create_app
-from legacy_queue.http.declared import QUEUE, served_by
+from legacy_queue.http.declared_endpoints import QUEUE, served_by
 from legacy_queue.http.endpoint import Call
 from legacy_queue.http.metrics import Metrics
 from legacy_queue.http.page.sign_in import SignIn
@@ -38,18 +38,18 @@ from legacy_queue.http.schemas import SCHEMAS
 from legacy_queue.http.site import Site
 from legacy_queue.ports import Waiter
 from legacy_queue.services.artifacts.upload_slots import UploadSlots
-from legacy_queue.services.composition import Services
 from legacy_queue.services.control.fault_registry import FaultRegistry
+from legacy_queue.services.services import Services
 from legacy_queue.stores import Storage
 from legacy_queue.wiring import build
 from tests.clients.python import taskcluster
-from tests.domain.tasks import NOW as NOW
-from tests.domain.tasks import task_body as task_body
+from tests.domain.sample_tasks import NOW as NOW
+from tests.domain.sample_tasks import task_body as task_body
 from tests.memory_server import FakeClock, Message, messages_of
 from tests.memory_server import delete_url as filled_in
 from tests.services import artifact_calls, harness
 from tests.services.artifact_calls import etag, sha256
-from tests.services.ports import events_in
+from tests.services.fake_ports import events_in
 
 ROOT_URL = "http://queue.test"
 SECRETS = ("the-first-signing-secret-signs", "an-older-signing-secret-verifies")
@@ -355,7 +355,7 @@ class Queue(QueueCalls):
     ) -> TestResponse:
         target = url.removeprefix(self.root_url)
         path, _, query = target.partition("?")
-        calls: list[Call] = []  # tests/shapes.py adds that of a declared endpoint
+        calls: list[Call] = []  # tests/answer_shapes.py adds that of a declared endpoint
         answer = self.http.open(
             path,
             base_url=self.root_url,

@@ -12,7 +12,7 @@ from legacy_queue.config.settings import Settings
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.messages import MessageLease
 from legacy_queue.domain.times import format_time, parse_time
-from legacy_queue.http.declared import served_by
+from legacy_queue.http.declared_endpoints import served_by
 from legacy_queue.http.endpoint import Endpoint
 from tests.http.calls import (
     BLOB,

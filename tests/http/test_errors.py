@@ -31,7 +31,7 @@ from tests.http.calls import (
     task_body,
 )
 from tests.memory_server import FakeClock, memory_storage
-from tests.services.ports import intercept_storage
+from tests.services.fake_ports import intercept_storage
 
 # a read of one row and of many, of a cache, calls about a task, a run, an artifact and a pool
 KINDS = [

@@ -6,7 +6,7 @@ import pytest
 
 from tests.clients.javascript import javascript
 from tests.http.calls import GROUP_ID, PROVISIONER, TASK_ID, WORKER_TYPE
-from tests.http.published import exchanges
+from tests.http.published_references import exchanges
 
 KEYS: list[Any] = [
     None,

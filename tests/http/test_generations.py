@@ -1,6 +1,6 @@
 """The path says for which generation an answer is; a setting overrides it, and another decides for events.
 
-That each answer and event has the shape of its generation is checked in every test, by ``tests/shapes.py``.
+Every test checks that each answer and event has the shape of its generation: ``tests/answer_shapes.py``.
 """
 
 from typing import Any

@@ -7,11 +7,11 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from legacy_queue.http import declared
+from legacy_queue.http import declared_endpoints
 from legacy_queue.http.parameters import PARAMETERS
 from tests.clients.python import taskcluster
 from tests.http.calls import DECLARED, ROOT_URL, reference, schema
-from tests.http.published import exchanges
+from tests.http.published_references import exchanges
 
 NEWEST = json.loads((Path(__file__).parents[1] / "clients" / "newest_methods.json").read_text())
 ENTRIES = {entry["name"]: entry for entry in reference()["entries"]}
@@ -27,7 +27,7 @@ def test_the_reference_lists_all_endpoints() -> None:
 
 
 def test_each_parameter_of_an_endpoint_has_a_pattern_and_no_pattern_is_left_over() -> None:
-    named = {name for endpoint in declared.DECLARED for name in (*endpoint.args, *endpoint.query)}
+    named = {name for endpoint in declared_endpoints.DECLARED for name in (*endpoint.args, *endpoint.query)}
     assert named == {*PARAMETERS}
 
 

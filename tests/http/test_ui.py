@@ -40,7 +40,7 @@ from tests.http.calls import (
     temporary,
 )
 from tests.memory_server import FakeClock, memory_storage
-from tests.services.ports import intercept_storage
+from tests.services.fake_ports import intercept_storage
 
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
 

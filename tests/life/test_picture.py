@@ -13,8 +13,8 @@ from legacy_queue.domain.ids import MAX_RUNS
 from legacy_queue.domain.task import Task
 from legacy_queue.domain.times import format_time
 from legacy_queue.life.picture import life_html, life_svg
-from legacy_queue.services.inspection.story import Moment, story
-from tests.domain.tasks import (
+from legacy_queue.services.inspection.task_history import Moment, task_history
+from tests.domain.sample_tasks import (
     ALICE,
     CLAIM_TIMEOUT,
     DAY,
@@ -40,7 +40,7 @@ def answer(
     task: Task, *requests: Any, now: datetime = ENDS + HOUR, waits: Any = (), **more: Any
 ) -> dict[str, Any]:
     """As inspectTask answers. ``more`` is for the story."""
-    moments = [moment.to_wire() for moment in story(task, requests, **more)]
+    moments = [moment.to_wire() for moment in task_history(task, requests, **more)]
     return {"status": task.status(), "now": format_time(now), "waitsFor": waits, "story": moments}
 
 

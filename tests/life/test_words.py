@@ -6,7 +6,7 @@ import pytest
 
 from legacy_queue.domain.times import format_time
 from legacy_queue.life.words import explanation_lines, request_words, shortened, task_line
-from tests.domain.tasks import NOW, SECOND, TASK_ID
+from tests.domain.sample_tasks import NOW, SECOND, TASK_ID
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,8 @@ from gunicorn.sock import TCPSocket
 
 from legacy_queue.config import Settings
 from legacy_queue.server.client_socket import Timeouts
+from legacy_queue.server.gunicorn_worker import SETTINGS, GunicornWorker
 from legacy_queue.server.tls import ServerTls
-from legacy_queue.server.worker import SETTINGS, GunicornWorker
 
 LONG = 60.0  # seconds, longer than anything takes
 SHORT = 0.05

@@ -9,9 +9,9 @@ from urllib.parse import parse_qs, urlsplit
 from legacy_queue.domain.artifact import UploadedArtifact
 from legacy_queue.domain.times import format_time
 from legacy_queue.services.artifacts.uploads import UploadHeaders
-from legacy_queue.services.composition import Services
+from legacy_queue.services.services import Services
 from legacy_queue.stores import StoredArtifact
-from tests.domain.tasks import HOUR, NOW
+from tests.domain.sample_tasks import HOUR, NOW
 from tests.services.harness import UPLOAD_URL, Harness
 
 NAME = "public/logs/live.log"

@@ -16,15 +16,15 @@ from legacy_queue.domain.task import Task, Worker
 from legacy_queue.ports import Clock, Waiter
 from legacy_queue.ports.account import StorageAccount
 from legacy_queue.ports.queue import QueuedMessage, QueueNotFound
-from legacy_queue.services.composition import Services
 from legacy_queue.services.process.liveness import DEAD_AFTER
 from legacy_queue.services.service_settings import ServiceSettings
+from legacy_queue.services.services import Services
 from legacy_queue.services.tasks.claims import ClaimProof
 from legacy_queue.stores import ProcessRow, ProcessStore, Storage, TaskStore
-from tests.domain.tasks import ALICE, CLAIM_TIMEOUT, MINUTE, NOW, SECOND, task_body
+from tests.domain.sample_tasks import ALICE, CLAIM_TIMEOUT, MINUTE, NOW, SECOND, task_body
 from tests.memory_server import FakeClock, messages_in
 from tests.memory_server import Message as Message
-from tests.services.ports import (
+from tests.services.fake_ports import (
     FakeBroker,
     Intercept,
     SequentialExecutor,

@@ -10,9 +10,9 @@ from legacy_queue.services.process.ledger import Ledger, Look, Owed
 from legacy_queue.services.process.offers import Offers
 from legacy_queue.services.process.processes import Processes
 from legacy_queue.stores import Group, ProcessRow, ProcessStore
-from tests.domain.tasks import NOW, SECOND, pending
+from tests.domain.sample_tasks import NOW, SECOND, pending
 from tests.memory_server import FakeClock, memory_storage
-from tests.services.ports import Intercept, call_through, intercept_port
+from tests.services.fake_ports import Intercept, call_through, intercept_port
 
 GROUP = "Zb0_Wh1pTLahDBzFxUqIyw"
 

@@ -8,7 +8,7 @@ import pytest
 from legacy_queue.domain import errors
 from legacy_queue.domain.artifact import MAX_UPLOAD_SIZE
 from legacy_queue.domain.ids import slugid
-from tests.domain.tasks import MINUTE, NOW
+from tests.domain.sample_tasks import MINUTE, NOW
 from tests.services.artifact_calls import (
     CONTENT,
     NAME,

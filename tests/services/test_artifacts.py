@@ -12,8 +12,8 @@ from legacy_queue.domain.artifact import BlobArtifact
 from legacy_queue.domain.errors import InputError, RequestConflict, ResourceNotFound, ServiceUnavailable
 from legacy_queue.domain.tickets import Ticket
 from legacy_queue.domain.times import format_time
-from legacy_queue.services.composition import Services
-from tests.domain.tasks import HOUR, MINUTE, MS, NOW, SECOND
+from legacy_queue.services.services import Services
+from tests.domain.sample_tasks import HOUR, MINUTE, MS, NOW, SECOND
 from tests.services.artifact_calls import (
     CONTENT,
     NAME,
@@ -25,8 +25,8 @@ from tests.services.artifact_calls import (
     stored,
     upload,
 )
+from tests.services.fake_ports import CallRecorder, Crash, FaultAt
 from tests.services.harness import Harness
-from tests.services.ports import CallRecorder, Crash, FaultAt
 
 DRIFT = 15 * MINUTE
 PARTS = (b"1" * 5 * 1024**2, b"the last part")

@@ -18,15 +18,16 @@ from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.times import format_time
 from legacy_queue.domain.worker_record import WorkerPath
 from legacy_queue.ports import BrokerAway, Flag
-from legacy_queue.services.composition import Services
-from legacy_queue.services.gate import Gate
+from legacy_queue.services.background_gate import BackgroundGate
 from legacy_queue.services.process.background import Background
 from legacy_queue.services.process.liveness import DEAD_AFTER, READ_EVERY
 from legacy_queue.services.process.processes import Processes
-from legacy_queue.services.recovery.jobs import PAGE, Pace, PeriodicJob
+from legacy_queue.services.recovery.job_definitions import PAGE, Intervals, PeriodicJob
 from legacy_queue.services.recovery.periodic_jobs import PeriodicJobs
-from tests.domain.tasks import CLAIM_TIMEOUT, DAY, HOUR, MINUTE, NOW, SECOND, task_body
+from legacy_queue.services.services import Services
+from tests.domain.sample_tasks import CLAIM_TIMEOUT, DAY, HOUR, MINUTE, NOW, SECOND, task_body
 from tests.memory_server import FakeClock
+from tests.services.fake_ports import CallRecorder, FaultAt
 from tests.services.harness import (
     PROVISIONER,
     QUEUE,
@@ -35,16 +36,15 @@ from tests.services.harness import (
     Harness,
     Logs,
 )
-from tests.services.ports import CallRecorder, FaultAt
 from tests.system.processes import wait_until
 
-OFTEN = Pace(*[SECOND / 100] * 4)
+OFTEN = Intervals(*[SECOND / 100] * 4)
 MAX_WAIT = 30  # seconds, after which a test that waits fails
 
 
 @contextmanager
-def running(server: Services, pace: Pace = OFTEN) -> Iterator[Background]:
-    background = server.background(pace)
+def running(server: Services, intervals: Intervals = OFTEN) -> Iterator[Background]:
+    background = server.background(intervals)
     background.start()
     try:
         yield background
@@ -78,7 +78,7 @@ def test_a_process_ends_its_expired_claims_without_reading_rows(harness: Harness
 def test_the_broker_is_asked_before_the_process_is_ready(harness: Harness) -> None:
     """Consumers bind once it is: the exchanges are declared by then."""
     calls = CallRecorder()
-    background = harness.replica(calls).background(Pace(check=HOUR))
+    background = harness.replica(calls).background(Intervals(check=HOUR))
     background.start()
     assert "broker.check" in calls.names
     background.stop()
@@ -258,7 +258,7 @@ def test_a_job_that_takes_long_lets_the_others_go_on_after_each_turn(process: Pr
 def test_a_process_does_due_jobs_until_it_stops(process: Process) -> None:
     pages = Pages(1)
     stop = FakeEvent(process.clock, NOW + 5 * HOUR + MINUTE)
-    process.periodic_jobs(pages).run(stop, Gate())
+    process.periodic_jobs(pages).run(stop, BackgroundGate())
     assert len(pages.done) == 6
     assert set(stop.waits) == {60.0}  # the clock may be moved meanwhile
 
@@ -306,7 +306,7 @@ def test_a_job_that_fails_begins_anew_or_goes_on_after_an_outage_and_the_others_
             raise errors.pop()
 
     first, other = Pages(3, fails), Pages(1)
-    process.periodic_jobs(first, other).run(FakeEvent(process.clock, NOW + 2 * MINUTE), Gate())
+    process.periodic_jobs(first, other).run(FakeEvent(process.clock, NOW + 2 * MINUTE), BackgroundGate())
     assert (first.pages, len(other.done)) == (["", *again, "page 1", "page 2"], 1)
     assert [(entry["event"], entry["job"]) for entry in logs if "job" in entry] == logged
 
@@ -315,6 +315,6 @@ def test_a_job_that_fails_begins_anew_or_goes_on_after_an_outage_and_the_others_
 def test_jobs_go_on_after_nobody_knew_who_is_first(process: Process, error: Exception, logs: Logs) -> None:
     process.answers = [error]
     pages = Pages(1)
-    process.periodic_jobs(pages).run(FakeEvent(process.clock, NOW + 2 * MINUTE), Gate())
+    process.periodic_jobs(pages).run(FakeEvent(process.clock, NOW + 2 * MINUTE), BackgroundGate())
     assert len(pages.done) == 1
     assert [entry["event"] for entry in logs] == ["periodic-job-failed"] * isinstance(error, ValueError)

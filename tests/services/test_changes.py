@@ -12,13 +12,13 @@ from legacy_queue.domain.errors import RequestConflict, ServiceUnavailable
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.task import Task
 from legacy_queue.ports import Changed
-from legacy_queue.services.composition import Services
 from legacy_queue.services.process import ledger
+from legacy_queue.services.services import Services
 from legacy_queue.services.tasks.tasks import Tasks
-from tests.domain.tasks import ALICE, BOB, CLAIM_TIMEOUT, HOUR, MINUTE, task_body
+from tests.domain.sample_tasks import ALICE, BOB, CLAIM_TIMEOUT, HOUR, MINUTE, task_body
 from tests.services.artifact_calls import create
+from tests.services.fake_ports import FaultAt
 from tests.services.harness import HIGH, QUEUE, Harness
-from tests.services.ports import FaultAt
 
 
 @pytest.mark.parametrize("error", [ServiceUnavailable("storage is away"), ValueError("a defect")], ids=repr)

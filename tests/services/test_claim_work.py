@@ -16,10 +16,10 @@ from legacy_queue.domain.messages import message_text
 from legacy_queue.domain.task import Worker
 from legacy_queue.domain.worker_record import worker_path
 from legacy_queue.services.claim_work.work_poller import POLL_LEASE
-from legacy_queue.services.composition import Services
-from tests.domain.tasks import ALICE, BOB, CLAIM_TIMEOUT, HOUR, MINUTE, MS, SECOND, task_body
+from legacy_queue.services.services import Services
+from tests.domain.sample_tasks import ALICE, BOB, CLAIM_TIMEOUT, HOUR, MINUTE, MS, SECOND, task_body
+from tests.services.fake_ports import CallRecorder, FaultAt
 from tests.services.harness import PREFIX, PROVISIONER, QUEUE, SECRET, WORKER_TYPE, Harness
-from tests.services.ports import CallRecorder, FaultAt
 from tests.system.processes import wait_until
 
 NO_DELAY = timedelta(0)

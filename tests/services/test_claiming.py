@@ -9,9 +9,9 @@ import pytest
 from legacy_queue.domain.errors import AuthorizationFailed, InputError, RequestConflict
 from legacy_queue.domain.messages import message_signature, message_text
 from legacy_queue.services.tasks.claims import ClaimProof
-from tests.domain.tasks import ALICE, BOB, CLAIM_TIMEOUT, HOUR, MS, SECOND
+from tests.domain.sample_tasks import ALICE, BOB, CLAIM_TIMEOUT, HOUR, MS, SECOND
+from tests.services.fake_ports import CallRecorder, FaultAt
 from tests.services.harness import POLL_VISIBILITY, PROVISIONER, QUEUE, SECRET, WORKER_TYPE, Harness, Logs
-from tests.services.ports import CallRecorder, FaultAt
 
 AGAIN = 10 * SECOND
 

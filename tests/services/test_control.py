@@ -18,16 +18,16 @@ from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.messages import read_message
 from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.domain.times import epoch_milliseconds, format_time
-from legacy_queue.services.composition import Services
 from legacy_queue.services.control.fault import Target
 from legacy_queue.services.control.fault_registry import FaultRegistry
 from legacy_queue.services.control.message_injection import MessageInjection
+from legacy_queue.services.services import Services
 from legacy_queue.services.tasks.claims import ClaimProof
 from legacy_queue.stores import ProcessStore
-from tests.domain.tasks import ALICE, BOB, CLAIM_TIMEOUT, DAY, HOUR, MINUTE, MS, NOW, task_body
+from tests.domain.sample_tasks import ALICE, BOB, CLAIM_TIMEOUT, DAY, HOUR, MINUTE, MS, NOW, task_body
 from tests.memory_server import FakeClock, memory_storage
+from tests.services.fake_ports import CallRecorder, FakeBroker, intercept_storage, with_stores
 from tests.services.harness import HIGH, PROVISIONER, QUEUE, SECRET, SETTINGS, WORKER_TYPE, Harness
-from tests.services.ports import CallRecorder, FakeBroker, intercept_storage, with_stores
 from tests.system.processes import wait_until
 
 WEEK = timedelta(days=7)
@@ -126,7 +126,7 @@ def test_a_frozen_clock_is_still_frozen_after_an_advance_and_each_move_is_told(s
     assert (state.now, state.offset, state.is_frozen) == (NOW + MINUTE, MINUTE - HOUR, True)
     server.control.release()
     assert not server.control.state().is_frozen
-    told = [move.what.removeprefix("the clock was ") for move in server.services.stories.clock_moves]
+    told = [move.what.removeprefix("the clock was ") for move in server.services.histories.clock_moves]
     assert told == ["frozen", "moved by 1m", "released"]
 
 
@@ -176,7 +176,7 @@ def test_a_move_that_fails_half_way_is_told_as_far_as_it_came() -> None:
     with pytest.raises(errors.ServiceUnavailable):
         moved.control.advance(DAY)
     assert [reason for task_id in tasks for reason, _ in moved.runs(task_id)] == ["deadline-exceeded", None]
-    [move] = moved.services.stories.clock_moves
+    [move] = moved.services.histories.clock_moves
     assert move.what == "the clock was moved by 1h, and no further"
     assert move.facts["movedTo"] == format_time(NOW + HOUR)
 

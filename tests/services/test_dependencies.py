@@ -6,9 +6,9 @@ from legacy_queue.domain.errors import InputError
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.times import format_time
 from legacy_queue.stores import Dependent
-from tests.domain.tasks import DAY, HOUR, MINUTE, NOW, SECOND, task_body
+from tests.domain.sample_tasks import DAY, HOUR, MINUTE, NOW, SECOND, task_body
+from tests.services.fake_ports import CallRecorder, FaultAt
 from tests.services.harness import Harness
-from tests.services.ports import CallRecorder, FaultAt
 
 
 def dependents(harness: Harness, task_id: str) -> list[str]:

@@ -10,10 +10,10 @@ from legacy_queue.services.events.event_buffer import EventBuffer
 from legacy_queue.services.events.event_publisher import EventPublisher
 from legacy_queue.services.process.liveness import DEAD_AFTER
 from legacy_queue.services.tasks.claims import ClaimProof
-from tests.domain.tasks import ALICE, NOW, SECOND, task_body
+from tests.domain.sample_tasks import ALICE, NOW, SECOND, task_body
 from tests.services.artifact_calls import create
+from tests.services.fake_ports import Crash, FakeBroker, FaultAt, events_in
 from tests.services.harness import Harness, PublishedEvent
-from tests.services.ports import Crash, FakeBroker, FaultAt, events_in
 
 LIFE = [("task-defined", None), ("task-pending", 0), ("task-running", 0), ("task-completed", 0)]
 ONE, TWO = (Event("of-a-test", "a.b", (), {"number": number}) for number in (1, 2))

@@ -12,8 +12,8 @@ from legacy_queue.domain.topics import topic_regex
 from legacy_queue.services.events.event_buffer import EventBuffer
 from legacy_queue.services.events.event_streams import EventFilter, EventStreams, Following
 from legacy_queue.services.events.stream_admission import StreamAdmission
-from tests.domain.tasks import NOW, SECOND
-from tests.services.ports import event_of, events_in
+from tests.domain.sample_tasks import NOW, SECOND
+from tests.services.fake_ports import event_of, events_in
 
 BEGINNING = "0" * 16
 ALL = EventFilter(None, topic_regex("#"))

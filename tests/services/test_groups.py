@@ -10,9 +10,9 @@ import pytest
 
 from legacy_queue.domain.errors import RequestConflict, ResourceNotFound, ServiceUnavailable
 from legacy_queue.domain.ids import slugid
-from tests.domain.tasks import MINUTE, SECOND, task_body
+from tests.domain.sample_tasks import MINUTE, SECOND, task_body
+from tests.services.fake_ports import Crash, FaultAt
 from tests.services.harness import Harness, Logs
-from tests.services.ports import Crash, FaultAt
 
 GROUP = "eWIgwMgxSfeXQ36iBbOxiQ"
 RESOLVED = ("task-group-resolved", GROUP, None)

@@ -11,7 +11,7 @@ from legacy_queue.domain.task import Worker
 from legacy_queue.domain.times import format_time
 from legacy_queue.domain.worker_record import worker_path
 from legacy_queue.services.tasks.claims import ClaimProof
-from tests.domain.tasks import ALICE, BOB, CLAIM_TIMEOUT, DAY, HOUR, MINUTE, NOW, SECOND, task_body
+from tests.domain.sample_tasks import ALICE, BOB, CLAIM_TIMEOUT, DAY, HOUR, MINUTE, NOW, SECOND, task_body
 from tests.services.harness import HIGH, POLL_VISIBILITY, PROVISIONER, QUEUE, WORKER_TYPE, Harness
 
 POOL = f"{PROVISIONER}/{WORKER_TYPE}"
@@ -19,7 +19,7 @@ POOL = f"{PROVISIONER}/{WORKER_TYPE}"
 
 def explained(harness: Harness, task_id: str, *words: str) -> list[tuple[str, timedelta | None]]:
     """The situations, and until when from the beginning on. The first sentence has these words."""
-    _, waits = harness.services.waits.of(task_id)
+    _, waits = harness.services.wait_reasons.of(task_id)
     assert all(word in waits[0].sentence for word in words), waits[0].sentence
     return [(wait.situation, wait.until - NOW if wait.until else None) for wait in waits]
 

@@ -11,7 +11,7 @@ from legacy_queue.domain.events import EVER
 from legacy_queue.services.process import ledger
 from legacy_queue.services.process.ledger import Ledger, Look
 from legacy_queue.stores.process_store import Name
-from tests.domain.tasks import HOUR, MINUTE, NOW, SECOND
+from tests.domain.sample_tasks import HOUR, MINUTE, NOW, SECOND
 from tests.memory_server import FakeClock
 from tests.services.processes import GROUP
 from tests.system.processes import wait_until

@@ -16,7 +16,7 @@ from legacy_queue.domain.call_statistics import (
 )
 from legacy_queue.domain.times import format_time
 from legacy_queue.services.inspection.migration_report import protocols_in_use
-from tests.domain.tasks import HOUR, NOW, SECOND
+from tests.domain.sample_tasks import HOUR, NOW, SECOND
 
 ALL = ("messageId", "receipt", "signature")
 AT = "2030-01-02T03:04:05.678Z"

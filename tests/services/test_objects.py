@@ -16,7 +16,7 @@ from legacy_queue.domain.artifact import BlobArtifact, ObjectArtifact
 from legacy_queue.domain.times import format_time
 from legacy_queue.services.artifacts.blob_checks import BlobChecks
 from legacy_queue.services.artifacts.upload_slots import UploadSlots
-from tests.domain.tasks import HOUR, MINUTE, NOW
+from tests.domain.sample_tasks import HOUR, MINUTE, NOW
 from tests.services.artifact_calls import CONTENT, NAME, create, in_parts, sha256, stored, upload
 from tests.services.harness import Harness
 

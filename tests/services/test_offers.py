@@ -8,11 +8,11 @@ import pytest
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.services.process.liveness import DEAD_AFTER
-from tests.domain.tasks import NOW, SECOND
+from tests.domain.sample_tasks import NOW, SECOND
 from tests.memory_server import FakeClock
 from tests.services import processes
+from tests.services.fake_ports import FaultAt, Intercept, call_through
 from tests.services.harness import HIGH, QUEUE
-from tests.services.ports import FaultAt, Intercept, call_through
 
 NO_DELAY = 0 * SECOND
 BEGAN = FakeClock(NOW).monotonic()

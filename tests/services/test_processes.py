@@ -13,9 +13,9 @@ from legacy_queue.ports import Corrupt
 from legacy_queue.services.process.ledger import Owed
 from legacy_queue.services.process.liveness import BEAT, DEAD_AFTER, READ_EVERY, TRUSTED_FOR
 from legacy_queue.stores.process_store import Name
-from tests.domain.tasks import DAY, HOUR, MINUTE, NOW, SECOND
+from tests.domain.sample_tasks import DAY, HOUR, MINUTE, NOW, SECOND
 from tests.memory_server import FakeClock
-from tests.services.ports import CallRecorder, Crash, FaultAt
+from tests.services.fake_ports import CallRecorder, Crash, FaultAt
 from tests.services.processes import GROUP, Process, World
 from tests.system.processes import wait_until
 

@@ -10,19 +10,19 @@ import pytest
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.ids import slugid
 from legacy_queue.ports import BrokerAway, Corrupt
-from legacy_queue.services.composition import Services
+from legacy_queue.services.background_gate import BackgroundGate
 from legacy_queue.services.events.event_publisher import EventPublisher
-from legacy_queue.services.gate import Gate
 from legacy_queue.services.process.ledger import Ledger, Look, Owed
 from legacy_queue.services.process.processes import Processes
 from legacy_queue.services.recovery import resolver
 from legacy_queue.services.recovery.advance import Advance, Next
 from legacy_queue.services.recovery.resolver import Resolver
+from legacy_queue.services.services import Services
 from legacy_queue.services.tasks.groups import Groups
-from tests.domain.tasks import HOUR, MINUTE, NOW, SECOND, task_body
+from tests.domain.sample_tasks import HOUR, MINUTE, NOW, SECOND, task_body
 from tests.memory_server import FakeClock
+from tests.services.fake_ports import FaultAt
 from tests.services.harness import Harness, Logs
-from tests.services.ports import FaultAt
 from tests.system.processes import wait_until
 
 TASK_ID = slugid()
@@ -169,7 +169,7 @@ def test_the_more_tasks_wait_the_more_looks_follow_each_other(monkeypatch: pytes
     monkeypatch.setattr(resolver, "let_others_run", pause)
     for _ in range(100):
         resolving.owe(task_id=slugid())
-    resolving.resolver.run(stop, Gate())
+    resolving.resolver.run(stop, BackgroundGate())
     assert pauses[-1] == 100
     at_once = [later - earlier for earlier, later in itertools.pairwise(pauses)]
     assert at_once == sorted(at_once, reverse=True)
@@ -179,7 +179,7 @@ def test_the_more_tasks_wait_the_more_looks_follow_each_other(monkeypatch: pytes
 def test_a_resolver_that_is_woken_while_it_waits_ends_once_it_must_stop() -> None:
     resolving, stop = Resolving(DONE), Event()
     resolving.owe()
-    thread = Thread(target=resolving.resolver.run, args=[stop, Gate()], daemon=True)
+    thread = Thread(target=resolving.resolver.run, args=[stop, BackgroundGate()], daemon=True)
     thread.start()
     resolving.resolver.end_waits()
     wait_until(lambda: resolving.ledger.late() == 0)

@@ -13,14 +13,15 @@ from legacy_queue.domain.times import format_time
 from legacy_queue.ports import Corrupt
 from legacy_queue.ports.account import StorageAccount
 from legacy_queue.ports.table import Condition
-from legacy_queue.services.composition import Services
 from legacy_queue.services.process.ledger import Look, Owed
 from legacy_queue.services.recovery.advance import Next
-from legacy_queue.services.recovery.jobs import PAGE
+from legacy_queue.services.recovery.job_definitions import PAGE
+from legacy_queue.services.services import Services
 from legacy_queue.services.tasks.claims import ClaimProof
 from legacy_queue.services.tasks.lost_messages import LostMessages
 from legacy_queue.stores import Group, StoredTask, TaskStore
-from tests.domain.tasks import ALICE, CLAIM_TIMEOUT, DAY, HOUR, MINUTE, NOW, SECOND, task_body
+from tests.domain.sample_tasks import ALICE, CLAIM_TIMEOUT, DAY, HOUR, MINUTE, NOW, SECOND, task_body
+from tests.services.fake_ports import CallRecorder, Crash, DelegatingTasks, FaultAt, ShowsMessages
 from tests.services.harness import (
     HIGH,
     OLD_SECRET,
@@ -33,7 +34,6 @@ from tests.services.harness import (
     Logs,
     Message,
 )
-from tests.services.ports import CallRecorder, Crash, DelegatingTasks, FaultAt, ShowsMessages
 
 
 def lose_messages(harness: Harness) -> None:

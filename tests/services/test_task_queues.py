@@ -15,13 +15,13 @@ from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.priority import PRIORITIES
 from legacy_queue.ports.queue import MAX_COUNT
-from legacy_queue.services.composition import Services
 from legacy_queue.services.inspection.peeking import Peeking
-from legacy_queue.services.pages import MAX_PAGE_BYTES, read_page, read_rows
+from legacy_queue.services.pagination import MAX_PAGE_BYTES, read_page, read_rows
+from legacy_queue.services.services import Services
 from legacy_queue.services.tasks import listing
 from legacy_queue.services.tasks.listing import Wanted
 from legacy_queue.services.tasks.task_queues import MAX_AGE
-from tests.domain.tasks import HOUR, MINUTE, MS, NOW, SECOND, task_body
+from tests.domain.sample_tasks import HOUR, MINUTE, MS, NOW, SECOND, task_body
 from tests.services.harness import HIGH, PROVISIONER, QUEUE, WORKER_TYPE, Harness
 
 POOL = f"{PROVISIONER}/{WORKER_TYPE}"

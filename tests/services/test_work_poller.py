@@ -15,9 +15,9 @@ from legacy_queue.adapters.clock import SystemWaiter
 from legacy_queue.domain.priority import PRIORITIES, WorkQueue, work_queues
 from legacy_queue.ports import Flag, Waiter
 from legacy_queue.ports.queue import QueuedMessage
+from legacy_queue.services.background_gate import BackgroundGate
 from legacy_queue.services.claim_work.work_poller import WaitingRequest, WorkPoller
-from legacy_queue.services.gate import Gate
-from tests.domain.tasks import HOUR, MS, NOW, SECOND
+from tests.domain.sample_tasks import HOUR, MS, NOW, SECOND
 from tests.memory_server import FakeClock
 from tests.services.harness import PROVISIONER, WORKER_TYPE
 from tests.services.processes import World
@@ -57,7 +57,7 @@ class Scene:
         self.world = World()
         self.clock = self.world.clock
         self.begin = self.clock.monotonic()
-        self.gate = Gate()
+        self.gate = BackgroundGate()
         self.storage = self.world.storage
         self.polls: list[str] = []
         self.counts: list[int] = []
@@ -254,7 +254,7 @@ def test_few_worker_types_are_polled_at_a_time_and_one_with_new_work_at_once() -
         poller.wait((PROVISIONER, worker_type), request, HOUR)
 
     queues: Any = Queues()
-    poller = WorkPoller(queues, FakeClock(NOW), SystemWaiter(), Gate())
+    poller = WorkPoller(queues, FakeClock(NOW), SystemWaiter(), BackgroundGate())
     go_on.set()
     with ThreadPoolExecutor(9) as threads:
         threads.submit(ask, "waiting", polls_once=False)
@@ -293,7 +293,7 @@ def test_a_poll_whose_turn_comes_when_its_request_is_over_is_left_to_the_next() 
         poller.wait((PROVISIONER, worker_type), request, timeout)
 
     queues: Any = Queues()
-    poller = WorkPoller(queues, clock, Waiter(), Gate(), 1)
+    poller = WorkPoller(queues, clock, Waiter(), BackgroundGate(), 1)
     with ThreadPoolExecutor(3) as threads:
         threads.submit(ask, "once", HOUR)
         assert wait_until(lambda: bool(polled))

@@ -17,12 +17,12 @@ from legacy_queue.domain.worker_record import (
     worker_path,
 )
 from legacy_queue.ports import Changed, Corrupt
-from legacy_queue.services.composition import Services
+from legacy_queue.services.services import Services
 from legacy_queue.services.tasks.claims import ClaimProof
 from legacy_queue.services.workers.workers import Workers
-from tests.domain.tasks import ALICE, BOB, DAY, NOW, SECOND
+from tests.domain.sample_tasks import ALICE, BOB, DAY, NOW, SECOND
+from tests.services.fake_ports import CallRecorder, FaultAt
 from tests.services.harness import PROVISIONER, WORKER_TYPE, Harness, Logs
-from tests.services.ports import CallRecorder, FaultAt
 
 POOL = PoolPath(PROVISIONER, WORKER_TYPE)
 ABOVE = ProvisionerPath(PROVISIONER)

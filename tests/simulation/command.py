@@ -17,8 +17,8 @@ from pathlib import Path
 import click
 
 from tests.simulation.exhaustive import LIVES, PAIRS, kills, orders
+from tests.simulation.promises import Broken
 from tests.simulation.random_run import SEEDS, Outcome, Plan, faults_of, run, shrunk
-from tests.simulation.record import Broken
 
 _OF_A_DAY = 7  # seeds
 _LINES = 80  # of a story

@@ -18,7 +18,7 @@ from legacy_queue.domain.messages import read_message
 from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.domain.times import format_time
 from legacy_queue.services.tasks.claims import ClaimProof
-from tests.simulation.record import Record
+from tests.simulation.promises import Record
 from tests.simulation.workload import PROTOCOLS, Scheduler, SimulatedWorker, Unanswered
 from tests.simulation.world import LATENCY, PREFIX, SETTINGS, Call, Process, World
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import structlog
 
-from legacy_queue.services.recovery.jobs import Pace
-from tests.simulation.record import Broken, Record
+from legacy_queue.services.recovery.job_definitions import Intervals
+from tests.simulation.promises import Broken, Record
 from tests.simulation.workload import EXPIRES, POOLS, PROTOCOLS, Scheduler, SimulatedWorker
 from tests.simulation.world import Faults, World
 
@@ -36,7 +36,7 @@ _CHECK_EVERY = 5.0  # seconds
 _CALM_CHECK_EVERY = 15.0
 _EXPIRED = 8 * 24 * 3600.0  # groups last up to the end of the day, dependencies six days
 _TWO_PASSES = 3700.0  # of the periodic jobs
-_SLOW = Pace(*[timedelta(minutes=1)] * 4)  # of a process that has nothing else to do
+_SLOW = Intervals(*[timedelta(minutes=1)] * 4)  # of a process that has nothing else to do
 
 
 def faults_of(seed: int) -> Faults:
@@ -136,7 +136,7 @@ class _Run:
         for process in world.alive:
             process.kill()
         world.time.now += _EXPIRED
-        world.pace = _SLOW
+        world.intervals = _SLOW
         world.new_process()
         world.run(world.time.now + _TWO_PASSES)
         self._fail_on_errors()

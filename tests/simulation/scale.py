@@ -33,10 +33,10 @@ from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.domain.task import Worker
 from legacy_queue.domain.times import format_time
 from legacy_queue.ports.queue import QueuedMessage, QueueNotFound
-from legacy_queue.services.composition import Services
-from legacy_queue.services.recovery.jobs import Pace
+from legacy_queue.services.recovery.job_definitions import Intervals
+from legacy_queue.services.services import Services
 from legacy_queue.services.tasks.claims import ClaimProof
-from tests.domain.tasks import task_body
+from tests.domain.sample_tasks import task_body
 from tests.simulation.world import PREFIX, SETTINGS, Call, ConnectionLost, Process, World
 
 Result = TypeVar("Result")
@@ -89,7 +89,7 @@ class Simulation:
     def __init__(self, options: argparse.Namespace, servers: int, scale: float) -> None:
         self.options = options
         self.world = World(options.seed, settings=_SETTINGS)
-        self.world.pace = Pace()
+        self.world.intervals = Intervals()
         self.time = self.world.time
         self.world.before = self.admit
         self.world.latency = self._latency

@@ -10,7 +10,7 @@ from tests.docs.terminal import ROOT
 
 pytestmark = pytest.mark.processes
 
-# of a task that is created, claimed and reported: tests/services/test_budget.py counts them on Azurite
+# of a task that is created, claimed and reported; tests/services/test_operation_counts.py counts on Azurite
 OPERATIONS = {"tasks.insert": 1, "work.put": 1, "tasks.merge": 2, "work.update": 1, "work.delete": 1}
 
 

@@ -16,9 +16,9 @@ from legacy_queue.domain.task import Worker
 from legacy_queue.domain.times import format_time, parse_time
 from legacy_queue.ports import LeaseLost
 from legacy_queue.ports.queue import QueuedMessage
-from legacy_queue.services.composition import Services
+from legacy_queue.services.services import Services
 from legacy_queue.services.tasks.claims import ClaimProof
-from tests.simulation.record import Record
+from tests.simulation.promises import Record
 from tests.simulation.world import PREFIX, ConnectionLost, Process, World
 
 Result = TypeVar("Result")

@@ -31,11 +31,11 @@ from legacy_queue.ports.account import StorageAccount
 from legacy_queue.ports.blob import BlobContainer
 from legacy_queue.ports.queue import Queue
 from legacy_queue.ports.table import PARTITION, RowPage, Table
-from legacy_queue.services.composition import Services
-from legacy_queue.services.recovery.jobs import Pace
+from legacy_queue.services.recovery.job_definitions import Intervals
 from legacy_queue.services.service_settings import ServiceSettings
+from legacy_queue.services.services import Services
 from legacy_queue.stores import ProcessStore, Storage
-from tests.services.ports import with_stores
+from tests.services.fake_ports import with_stores
 from tests.simulation.virtual_time import VirtualClock, VirtualTime, VirtualWaiter
 
 Result = TypeVar("Result")
@@ -52,7 +52,7 @@ SETTINGS = ServiceSettings(
     upload_url="http://queue.test/uploads",
 )
 # else half of the calls ask whether the broker is there, and a third of all steps find nothing to do
-PACE = Pace(check=timedelta(seconds=5), flush=timedelta(seconds=5))
+INTERVALS = Intervals(check=timedelta(seconds=5), flush=timedelta(seconds=5))
 LATENCY = 0.008  # seconds that a call takes on average
 _TIMEOUT = 30.0  # seconds after which a client gives up a request, as JavaScript clients do
 _BEFORE = ("broker.publish", "tasks.insert")
@@ -136,7 +136,7 @@ class World:
         self.seed = seed
         self.faults = faults
         self.settings = settings
-        self.pace = PACE  # of the processes that are new from now on
+        self.intervals = INTERVALS  # of the processes that are new from now on
         self.time = VirtualTime()
         self.clock = VirtualClock(self.time)
         self.account = EmbeddedAccount(None, self.clock, "http://127.0.0.1:1/azure", PREFIX)
@@ -342,7 +342,7 @@ class Process:
         waiter = VirtualWaiter(world.time, self.resume)
         settings = replace(world.settings, tells_offers=True)
         self.services = Services(storage, broker, self.clock, waiter, settings)
-        self.background = self.services.background(world.pace)
+        self.background = self.services.background(world.intervals)
 
     def start(self) -> None:
         self.world.note(f"p{self.number} starts")

@@ -16,8 +16,8 @@ from legacy_queue.domain.artifact import (
 from legacy_queue.domain.ids import slugid
 from legacy_queue.ports.table import PARTITION, Condition
 from legacy_queue.stores import Storage
-from legacy_queue.stores.rows import json_values
-from tests.domain.tasks import NOW
+from legacy_queue.stores.table_rows import json_values
+from tests.domain.sample_tasks import NOW
 
 from .conftest import Backend
 

@@ -10,9 +10,9 @@ from azure.storage.blob import BlobClient, ContentSettings
 
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.stores import Blobs, Storage
-from tests.domain.tasks import HOUR, SECOND
+from tests.domain.sample_tasks import HOUR, SECOND
 from tests.memory_server import kept
-from tests.services.ports import intercept_port
+from tests.services.fake_ports import intercept_port
 
 from .conftest import Backend
 

@@ -11,7 +11,7 @@ from legacy_queue.domain.ids import slugid
 from legacy_queue.ports import Corrupt
 from legacy_queue.ports.table import Row, Table
 from legacy_queue.stores import Dependent, Group, Storage
-from tests.domain.tasks import DAY, NOW
+from tests.domain.sample_tasks import DAY, NOW
 from tests.memory_server import FakeClock, memory_storage
 
 from .paging import remove_all_expired

@@ -7,7 +7,7 @@ import pytest
 from legacy_queue.domain.ids import slugid
 from legacy_queue.ports.table import RowPage
 from legacy_queue.stores import ActiveTask, Group, GroupStore, Sealed, Storage
-from tests.domain.tasks import DAY, HOUR, NOW
+from tests.domain.sample_tasks import DAY, HOUR, NOW
 from tests.memory_server import FakeClock, MemoryTable
 
 from .conftest import Backend

@@ -7,7 +7,7 @@ from legacy_queue.domain.messages import MessageLease
 from legacy_queue.domain.task import Task, Worker
 from legacy_queue.stores import OpenTasks, Storage, TaskStore
 from legacy_queue.stores.open_tasks import MAX_WRITES
-from tests.domain.tasks import SECOND, with_last_run
+from tests.domain.sample_tasks import SECOND, with_last_run
 from tests.memory_server import MemoryTable
 
 from .test_task_store import new_task
@@ -28,7 +28,7 @@ def claimed(task: Task) -> Task:
 
 
 def listed(open_tasks: OpenTasks, state: str) -> Sequence[str]:
-    return [place.partition("/")[2] for place in open_tasks.places(QUEUE, state, "", 10)]
+    return [position.partition("/")[2] for position in open_tasks.positions(QUEUE, state, "", 10)]
 
 
 def test_pending_and_running_tasks_are_read_with_their_task_queue_and_time(storage: Storage) -> None:
@@ -42,9 +42,9 @@ def test_pending_and_running_tasks_are_read_with_their_task_queue_and_time(stora
     open_tasks = read(storage.tasks)
     assert open_tasks.counts(QUEUE) == (1, 1)
     assert open_tasks.messages_needed(QUEUE) == 1, "a claim up to the deadline holds none"
-    assert open_tasks.places(QUEUE, "pending", "", 9) == [f"2030-01-02T03:04:05.678Z/{pending.task_id}"]
-    assert open_tasks.places(QUEUE, "running", "", 9) == [f"2030-01-02T03:04:06.678Z/{running.task_id}"]
-    assert open_tasks.places(QUEUE, "pending", open_tasks.places(QUEUE, "pending", "", 9)[0], 9) == []
+    assert open_tasks.positions(QUEUE, "pending", "", 9) == [f"2030-01-02T03:04:05.678Z/{pending.task_id}"]
+    assert open_tasks.positions(QUEUE, "running", "", 9) == [f"2030-01-02T03:04:06.678Z/{running.task_id}"]
+    assert open_tasks.positions(QUEUE, "pending", open_tasks.positions(QUEUE, "pending", "", 9)[0], 9) == []
     assert open_tasks.counts("provisioner/another") == (0, 0)
 
 

@@ -12,7 +12,7 @@ from legacy_queue.ports import Changed, Corrupt
 from legacy_queue.ports.table import Table
 from legacy_queue.stores import ProcessRow, ProcessStore, Storage
 from legacy_queue.stores.process_store import Name
-from tests.domain.tasks import NOW, SECOND
+from tests.domain.sample_tasks import NOW, SECOND
 from tests.memory_server import FakeClock
 
 from .conftest import Backend

@@ -13,7 +13,7 @@ from legacy_queue.domain.task import Task, Worker
 from legacy_queue.domain.times import format_time
 from legacy_queue.ports import AlreadyExists, Changed
 from legacy_queue.stores import Storage, TaskStore
-from tests.domain.tasks import DAY, MS, NOW, TASK_ID, task_body, with_last_run, with_new_run
+from tests.domain.sample_tasks import DAY, MS, NOW, TASK_ID, task_body, with_last_run, with_new_run
 
 from .paging import pages, remove_all_expired
 

@@ -7,7 +7,7 @@ import pytest
 from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.ports.queue import LeaseLost
 from legacy_queue.stores import Storage
-from tests.domain.tasks import DAY, HOUR, SECOND
+from tests.domain.sample_tasks import DAY, HOUR, SECOND
 
 from .conftest import Backend
 from .paging import remove_all_expired

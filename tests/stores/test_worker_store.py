@@ -11,7 +11,7 @@ from legacy_queue.domain.worker_record import (
     WorkerRecord,
 )
 from legacy_queue.stores import ClientRow, Storage, WorkerRow, WorkerStore
-from tests.domain.tasks import DAY, HOUR, NOW
+from tests.domain.sample_tasks import DAY, HOUR, NOW
 from tests.memory_server import MemoryTable
 
 from .paging import remove_all_expired

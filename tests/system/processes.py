@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import requests
 
 from legacy_queue.testing.server_process import client_variables
-from tests.guard import processes_with
+from tests.process_guard import processes_with
 
 T = TypeVar("T")
 

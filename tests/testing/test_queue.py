@@ -15,7 +15,7 @@ from legacy_queue.queue_client import QueueClient
 from legacy_queue.testing import FaultNeverFired, LegacyQueue, RequestFailed
 from legacy_queue.testing.claimed_run import ClaimProtocol
 from legacy_queue.testing.summary import summarize
-from tests.cli.asking import answering
+from tests.cli.command_runner import answering
 from tests.rabbitmq import RabbitMQ
 
 pytestmark = pytest.mark.processes

@@ -11,7 +11,7 @@ import pytest
 from legacy_queue.credentials import Credentials
 from legacy_queue.worker import WorkerSettings
 from legacy_queue.worker.queue_client import PolledMessage, QueueClient, Unavailable, parse_messages
-from tests.cli.asking import answering
+from tests.cli.command_runner import answering
 
 TASK_ID = "fN1SbArXTPSVFNUvaOlinQ"
 

@@ -18,7 +18,7 @@ from azure.storage.blob import BlobServiceClient, generate_blob_sas
 from azure.storage.queue import QueueServiceClient, generate_queue_sas
 
 from legacy_queue.adapters.azure.errors import StorageRefused, call
-from legacy_queue.adapters.signing import UrlSigner
+from legacy_queue.adapters.url_signer import UrlSigner
 from legacy_queue.domain.errors import ServiceUnavailable
 
 log = structlog.get_logger()

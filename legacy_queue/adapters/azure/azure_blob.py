@@ -11,7 +11,7 @@ from azure.core import MatchConditions
 from azure.storage.blob import BlobLeaseClient, ContainerClient, ContentSettings
 
 from legacy_queue.adapters.azure.errors import Missing, Refusals, call, find, present
-from legacy_queue.adapters.signing import UrlSigner
+from legacy_queue.adapters.url_signer import UrlSigner
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.ports import AlreadyExists
 from legacy_queue.ports.blob import (

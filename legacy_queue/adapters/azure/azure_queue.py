@@ -9,7 +9,7 @@ from typing import Any
 from azure.storage.queue import QueueClient
 
 from legacy_queue.adapters.azure.errors import Refusals, call, find, present
-from legacy_queue.adapters.signing import UrlSigner
+from legacy_queue.adapters.url_signer import UrlSigner
 from legacy_queue.domain.messages import MessageLease
 from legacy_queue.domain.times import whole_seconds
 from legacy_queue.ports import AlreadyExists

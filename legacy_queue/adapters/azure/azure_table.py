@@ -11,7 +11,7 @@ from azure.core.exceptions import HttpResponseError
 from azure.data.tables import TableClient, UpdateMode
 
 from legacy_queue.adapters.azure.errors import Refusals, call, find, present
-from legacy_queue.ports import AlreadyExists, Changed, InvalidPlace
+from legacy_queue.ports import AlreadyExists, Changed, InvalidPosition
 from legacy_queue.ports.table import (
     KEY,
     PARTITION,
@@ -88,7 +88,7 @@ class AzureTable(Table):
         else:
             entities = self._client.list_entities(**options)
         pages = entities.by_page(_place(after) if after else None)
-        refusals: Refusals = {400: InvalidPlace, "400": InvalidPlace} if after else {}
+        refusals: Refusals = {400: InvalidPosition, "400": InvalidPosition} if after else {}
         rows = call(lambda: [_row(entity) for entity in next(pages, ())], {**refusals, **self._missing})
         token = pages.continuation_token
         return RowPage(rows, json.dumps(token) if token else None)
@@ -112,12 +112,12 @@ class AzureTable(Table):
 
 
 def _place(after: str) -> dict[str, str | None]:
-    """The SDK's continuation token, two headers of Azure of any content. Raises InvalidPlace."""
+    """The SDK's continuation token, two headers of Azure of any content. Raises InvalidPosition."""
     with suppress(ValueError, RecursionError):
         place = json.loads(after)
         if type(place) is dict and place.keys() == {PARTITION, KEY} and all(map(_is_header, place.values())):
             return place
-    raise InvalidPlace
+    raise InvalidPosition
 
 
 def _is_header(value: Any) -> bool:

@@ -12,7 +12,7 @@ here and try again, so that their other greenlets go on. SQLite's own wait would
 
 What is ugly, and stays: SQLite works in the thread of the event loop, so a long statement stops everything. A
 thread for each statement would cost more than most statements do. So every statement is short (a page reads
-250 rows at most), and what takes long has a connection and a thread of its own: see ``upkeep``.
+250 rows at most), and what takes long has a connection and a thread of its own: see ``maintenance``.
 """
 
 import os
@@ -27,6 +27,7 @@ from typing import Any, TypeVar
 import structlog
 
 from legacy_queue.adapters.embedded.file_watch import FileWatch
+from legacy_queue.adapters.embedded.maintenance import Maintenance, remove_expired
 from legacy_queue.adapters.embedded.sqlite_connection import (
     connect,
     create_tables,
@@ -35,7 +36,6 @@ from legacy_queue.adapters.embedded.sqlite_connection import (
     in_transaction,
 )
 from legacy_queue.adapters.embedded.storage_file import StorageFile
-from legacy_queue.adapters.embedded.upkeep import Upkeep, remove_expired
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.ports import Clock, Observe, Waiter, ignore
 
@@ -79,7 +79,7 @@ class Database:
         self._lock = Lock()
         self._connection: sqlite3.Connection | None = None
         self._pid = 0
-        self._upkeep: Upkeep | None = None
+        self._maintenance: Maintenance | None = None
         self._is_closed = False
         self._operations = 0
         self._changes = 0
@@ -128,8 +128,8 @@ class Database:
         """From now on every method raises ServiceUnavailable. Safe to repeat."""
         self._is_closed = True
         if self._connection and self._pid == os.getpid():
-            if self._upkeep:
-                self._upkeep.stop()
+            if self._maintenance:
+                self._maintenance.stop()
             with self._lock:
                 self._connection.close()
         self._connection = None
@@ -150,8 +150,8 @@ class Database:
                         return act(connection)
                 except sqlite3.Error as error:
                     code = error_code(error)
-                    if code == sqlite3.SQLITE_FULL and self._upkeep:
-                        self._upkeep.free_space()
+                    if code == sqlite3.SQLITE_FULL and self._maintenance:
+                        self._maintenance.free_space()
                     if code != sqlite3.SQLITE_BUSY or time.perf_counter() > begun + _BUSY_TIMEOUT:
                         log.error("storage-failed", error=error_name(error))
                         raise ServiceUnavailable(
@@ -173,7 +173,7 @@ class Database:
                     connection = self._connect(undo)
                     if self.file and self._watch:
                         # connected here, behind that check: its thread might make a removed WAL anew
-                        self._upkeep = Upkeep(
+                        self._maintenance = Maintenance(
                             self.file, self._watch, self._clock, self.waiter, self._connect(undo)
                         )
                     else:
@@ -191,8 +191,8 @@ class Database:
         return connection
 
     def _before_change(self) -> None:
-        if self._upkeep:
-            self._upkeep.before_change()
+        if self._maintenance:
+            self._maintenance.before_change()
         if self.file:
             return
         self._changes += 1

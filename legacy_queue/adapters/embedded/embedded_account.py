@@ -11,9 +11,9 @@ from legacy_queue.adapters.embedded.database import Database
 from legacy_queue.adapters.embedded.embedded_blob import EmbeddedBlobContainer
 from legacy_queue.adapters.embedded.embedded_queue import EmbeddedMessages, EmbeddedQueue
 from legacy_queue.adapters.embedded.embedded_table import EmbeddedTable
+from legacy_queue.adapters.embedded.maintenance import LAST_TIME, least_space
 from legacy_queue.adapters.embedded.storage_file import StorageFile
-from legacy_queue.adapters.embedded.upkeep import LAST_TIME, least_space
-from legacy_queue.adapters.signing import UrlSigner
+from legacy_queue.adapters.url_signer import UrlSigner
 from legacy_queue.ports import Clock, Observe, Waiter, ignore
 from legacy_queue.ports.account import SigningEndpoint, StorageAccount
 

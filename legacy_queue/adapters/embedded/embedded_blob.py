@@ -19,7 +19,7 @@ import structlog
 from legacy_queue.adapters.embedded.database import Database
 from legacy_queue.adapters.embedded.file_checks import artifact_path
 from legacy_queue.adapters.embedded.sqlite_connection import error_name
-from legacy_queue.adapters.signing import UrlSigner
+from legacy_queue.adapters.url_signer import UrlSigner
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.times import epoch_milliseconds, from_epoch
 from legacy_queue.ports import Clock

@@ -29,8 +29,8 @@ from operator import itemgetter
 from typing import Any
 
 from legacy_queue.adapters.embedded.database import Database
-from legacy_queue.adapters.embedded.upkeep import MAX_REMOVED, REMOVE_MESSAGES
-from legacy_queue.adapters.signing import UrlSigner
+from legacy_queue.adapters.embedded.maintenance import MAX_REMOVED, REMOVE_MESSAGES
+from legacy_queue.adapters.url_signer import UrlSigner
 from legacy_queue.domain.json_bytes import to_json
 from legacy_queue.domain.messages import MessageLease
 from legacy_queue.domain.times import epoch_milliseconds, from_epoch, whole_seconds

@@ -28,7 +28,7 @@ from legacy_queue.adapters.embedded.database import Database
 from legacy_queue.domain.json_bytes import to_json
 from legacy_queue.domain.states import UNRESOLVED
 from legacy_queue.domain.times import epoch_milliseconds, from_epoch
-from legacy_queue.ports import AlreadyExists, Changed, InvalidPlace
+from legacy_queue.ports import AlreadyExists, Changed, InvalidPosition
 from legacy_queue.ports.table import (
     KEY,
     PARTITION,
@@ -228,7 +228,7 @@ def _fetched(
 
 
 def _place(after: str, *kinds: type) -> list[Any]:
-    """The place in an index that ``after`` names, [] for its beginning. Raises InvalidPlace."""
+    """The place in an index that ``after`` names, [] for its beginning. Raises InvalidPosition."""
     if not after:
         return []
     with suppress(ValueError, RecursionError):
@@ -236,7 +236,7 @@ def _place(after: str, *kinds: type) -> list[Any]:
         is_of_index = isinstance(place, list) and [type(value) for value in place] == [*kinds]
         if is_of_index and to_json(place) == after.encode() and _is_in_range(place[0]):
             return place
-    raise InvalidPlace
+    raise InvalidPosition
 
 
 def _is_in_range(value: str | int) -> bool:

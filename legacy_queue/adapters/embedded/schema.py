@@ -7,7 +7,7 @@ of active members of groups, so that its index stays small.
 ``until`` where no blob names it. ``described`` has what a client of Azure stores beside some blobs.
 """
 
-from legacy_queue.adapters.embedded import from_0_1_0
+from legacy_queue.adapters.embedded import migrate_from_0_1_0
 
 APPLICATION_ID = 0x6C656771  # "legq", in the header of the file
 
@@ -41,7 +41,7 @@ CREATE INDEX contents_by_end ON contents (until) WHERE until IS NOT NULL;
 FIRST_VERSION = 2  # that of release 0.1.0; a file of an earlier one is refused
 
 # Each makes the tables of a version those of the next; it never changes once released. TABLES has the newest.
-STEPS: tuple[str, ...] = (from_0_1_0.STEP,)
+STEPS: tuple[str, ...] = (migrate_from_0_1_0.STEP,)
 
 # In a file of any version: a program that does not know it goes on, and the ETag tells what is stale then.
 ADDED = """

@@ -41,7 +41,7 @@ def connect(path: Path | None, synchronous: str = "normal", busy_timeout: int = 
             f"synchronous = {synchronous}",
             f"cache_size = -{_CACHE}",
             "secure_delete = OFF",  # Debian's default writes zeros over all that is deleted
-            "wal_autocheckpoint = 0",  # Upkeep does it, outside of the loop
+            "wal_autocheckpoint = 0",  # Maintenance does it, outside of the loop
             f"busy_timeout = {busy_timeout}",
         ):
             connection.execute(f"PRAGMA {pragma}").fetchall()

@@ -6,8 +6,8 @@ that a file was there: a start that finds this and no file refuses to begin with
 A start must not lose changes in silence, and SQLite says nothing if a WAL is missing, or is of another file.
 So two facts are read in the file alone, before SQLite opens it:
 
-- ``NEEDS_WAL`` in ``meta``: the last changes are in the WAL. ``Upkeep`` writes this into the file when it
-  begins a new WAL, and deletes it in that WAL. Without the WAL it is still there.
+- ``NEEDS_WAL`` in ``meta``: the last changes are in the WAL. ``Maintenance`` writes this into the file when
+  it begins a new WAL, and deletes it in that WAL. Without the WAL it is still there.
 - The file format in the header: a backup has that of a file without a WAL. A WAL beside it was left by the
   file that was there before, and SQLite would write it into the backup.
 """

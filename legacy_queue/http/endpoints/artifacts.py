@@ -32,8 +32,8 @@ from legacy_queue.http.site import Site
 from legacy_queue.services.artifacts.artifacts import ArtifactLocation, Artifacts
 from legacy_queue.services.artifacts.objects import Objects
 from legacy_queue.services.artifacts.uploads import UploadHeaders
-from legacy_queue.services.composition import Services
-from legacy_queue.services.pages import Page
+from legacy_queue.services.pagination import Page
+from legacy_queue.services.services import Services
 
 UPLOADS = "/uploads"  # a path
 

@@ -20,7 +20,7 @@ from legacy_queue.services.inspection.pools import InspectedPool
 from legacy_queue.services.tasks.listing import Wanted
 
 SCOPE = "queue:inspect"
-SEARCHED = r"[\[{].*"  # places of a search, of each storage
+SEARCHED = r"[\[{].*"  # positions in a search, of each storage
 inspect_endpoint = partial(endpoint, scopes=SCOPE, service="inspect", has_prefix=False, is_recorded=False)
 
 
@@ -93,13 +93,13 @@ def inspect_messages(call: Call) -> Reply:
 def explained(site: Site, task_id: str) -> Mapping[str, Any]:
     """The answer of inspectTask. Raises ResourceNotFound."""
     services = site.services
-    task, found = services.waits.of(task_id)
+    task, found = services.wait_reasons.of(task_id)
     requests = site.journal.requests_of(task_id) if site.control else None
     return {
         "status": task.status(),
         "now": format_time(services.clock.now()),
         "waitsFor": [_wait(wait) for wait in found],
-        "story": [moment.to_wire() for moment in services.stories.of(task, requests)],
+        "story": [moment.to_wire() for moment in services.histories.of(task, requests)],
     }
 
 

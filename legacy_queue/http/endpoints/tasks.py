@@ -4,7 +4,7 @@ from functools import partial
 
 from legacy_queue.domain.definition import NO_PROJECT, pool_in
 from legacy_queue.domain.errors import InputError
-from legacy_queue.domain.generations import MAX_DEPENDENCIES, MAX_DEPENDENCIES_2018
+from legacy_queue.domain.formats_of_2018 import MAX_DEPENDENCIES, MAX_DEPENDENCIES_2018
 from legacy_queue.domain.ids import TASK_ID
 from legacy_queue.domain.priority import at_least
 from legacy_queue.domain.scopes import AllOf, AnyOf, Expression, ForEach

@@ -20,7 +20,7 @@ from legacy_queue.domain.worker_record import (
 from legacy_queue.http.endpoint import Call, Endpoint, Handler, Reply, endpoint
 from legacy_queue.http.paging import PAGED, RenderItem, path_page_answer
 from legacy_queue.http.schemas import SCHEMAS
-from legacy_queue.services.pages import Page
+from legacy_queue.services.pagination import Page
 
 _PROVISIONERS = "/provisioners"
 _PROVISIONER = f"{_PROVISIONERS}/<provisionerId>"

@@ -25,7 +25,6 @@ from legacy_queue.domain.priority import PRIORITIES
 from legacy_queue.domain.states import RESOLVED
 from legacy_queue.domain.task import Task
 from legacy_queue.domain.times import age_words, duration_words, format_time, parse_time
-from legacy_queue.http.bodies import indented
 from legacy_queue.http.endpoint import Call, Endpoint
 from legacy_queue.http.endpoints.control import clock_answer
 from legacy_queue.http.endpoints.groups import group_wire
@@ -34,14 +33,15 @@ from legacy_queue.http.endpoints.migration import migration
 from legacy_queue.http.page.actions import page_endpoint, possible_actions
 from legacy_queue.http.page.attention import attention
 from legacy_queue.http.page.group_picture import group_svg
-from legacy_queue.http.paging import place_in, token_of
+from legacy_queue.http.paging import position_in, token_of
+from legacy_queue.http.request_bodies import indented
 from legacy_queue.http.request_journal import SELECTORS
 from legacy_queue.http.site import Site
 from legacy_queue.life.picture import LEGEND, life_svg
 from legacy_queue.life.words import moment_words, request_words, shortened
 from legacy_queue.services.artifacts.artifacts import Artifacts
-from legacy_queue.services.composition import Services
 from legacy_queue.services.inspection.pools import Pool
+from legacy_queue.services.services import Services
 from legacy_queue.services.tasks.listing import Wanted
 
 _ORDERS: Mapping[str, Callable[[Pool], Any]] = {
@@ -190,7 +190,7 @@ def pool_page(call: Call, site: Site) -> Values:
     oldest = [json.loads(item)["taskId"] for item in tasks["pending"].items[:1]]
     sentences = []
     with suppress(ResourceNotFound):
-        sentences = [wait.sentence for task_id in oldest for wait in services.waits.of(task_id)[1]]
+        sentences = [wait.sentence for task_id in oldest for wait in services.wait_reasons.of(task_id)[1]]
     return {
         "pool": pool_wire(pool),
         "tasks": {state: [*map(json.loads, page.items)] for state, page in tasks.items()},
@@ -210,7 +210,7 @@ def tasks_page(call: Call, site: Site) -> Values | Response:
     if place := [*query] == ["q"] and len(words) == 1 and _place_of(words[0], pools, site.services):
         return Response(status=303, headers={**_HEADERS, "Location": place})
     wanted = Wanted(query.get("state", "all"), query.get("pool", ""), query.get("group", ""), words)
-    begin = place_in(call, TASK_ID if wanted.group_id else SEARCHED)
+    begin = position_in(call, TASK_ID if wanted.group_id else SEARCHED)
     found = listing.search(wanted, begin, _TASKS, _row_json)
     return {
         "tasks": [*map(json.loads, found.items)],

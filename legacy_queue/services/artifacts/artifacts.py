@@ -40,7 +40,7 @@ from legacy_queue.domain.times import format_time
 from legacy_queue.ports import AlreadyExists, Changed, Clock, Corrupt
 from legacy_queue.services.artifacts.blob_checks import BlobChecks
 from legacy_queue.services.artifacts.uploads import Uploads
-from legacy_queue.services.pages import Page, read_page
+from legacy_queue.services.pagination import Page, read_page
 from legacy_queue.services.tasks.changes import Changes
 from legacy_queue.stores import Storage, StoredArtifact, StoredTask
 

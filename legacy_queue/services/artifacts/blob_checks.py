@@ -8,10 +8,10 @@ from threading import Lock, Semaphore, Thread
 
 import structlog
 
+from legacy_queue.cooperation import let_others_run
 from legacy_queue.domain.artifact import BlobArtifact
 from legacy_queue.domain.errors import QueueError, RequestConflict, ServiceUnavailable
 from legacy_queue.stores import Blobs
-from legacy_queue.stores.rows import let_others_run
 
 log = structlog.get_logger()
 

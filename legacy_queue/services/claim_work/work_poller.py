@@ -49,7 +49,7 @@ from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.priority import WorkQueue, work_queues
 from legacy_queue.ports import Clock, LeaseLost, Waiter
 from legacy_queue.ports.queue import QueuedMessage
-from legacy_queue.services.gate import Gate
+from legacy_queue.services.background_gate import BackgroundGate
 from legacy_queue.services.process.offers import Offers
 from legacy_queue.stores import WorkQueues
 
@@ -133,7 +133,7 @@ class WorkPoller:
         queues: WorkQueues,
         clock: Clock,
         waiter: Waiter,
-        gate: Gate,
+        gate: BackgroundGate,
         max_polls: int = 4,
         offers: Offers | None = None,
     ) -> None:

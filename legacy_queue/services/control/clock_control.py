@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from legacy_queue.domain.errors import InputError, RequestConflict
 from legacy_queue.domain.times import duration_words
 from legacy_queue.ports import AdjustableClock, Clock
-from legacy_queue.services.control.due_work import DueWork
+from legacy_queue.services.control.clock_mover import ClockMover
 
 MAX_OFFSET = timedelta(days=36_500)  # from the real time
 
@@ -32,7 +32,7 @@ class ClockControl:
     def __init__(
         self,
         clock: Clock,
-        due_work: DueWork,
+        clock_mover: ClockMover,
         poll_now: Callable[[], None],
         record_move: Callable[[datetime, str, datetime, bool], None],
     ) -> None:
@@ -41,7 +41,7 @@ class ClockControl:
         """
         self._clock = clock
         self._movable = clock if isinstance(clock, AdjustableClock) else None
-        self._due_work = due_work
+        self._clock_mover = clock_mover
         self._poll_now = poll_now
         self._record_move = record_move
 
@@ -77,7 +77,7 @@ class ClockControl:
             is_frozen = clock.is_frozen
             clock.freeze()
             try:
-                self._due_work.pass_time(clock, clock.now() + duration)
+                self._clock_mover.pass_time(clock, clock.now() + duration)
             finally:
                 if not is_frozen:
                     clock.release()
@@ -87,7 +87,7 @@ class ClockControl:
     def _moving(self, what: str) -> Iterator[AdjustableClock]:
         if self._movable is None:
             raise RequestConflict(self.state().reason)
-        with self._due_work.held_up():
+        with self._clock_mover.held_up():
             begin = self._clock.now()
             offset = self._movable.offset
             try:

@@ -9,7 +9,7 @@ from legacy_queue.domain.call_statistics import Caller
 from legacy_queue.domain.messages import Peeked
 from legacy_queue.domain.priority import PRIORITIES
 from legacy_queue.services.inspection.peeking import Peeking
-from legacy_queue.services.pages import Page, read_page
+from legacy_queue.services.pagination import Page, read_page
 from legacy_queue.services.service_settings import ServiceSettings
 from legacy_queue.services.tasks.task_queues import TaskQueues
 from legacy_queue.services.workers.recorded_calls import RecordedCalls

@@ -11,7 +11,7 @@ import structlog
 
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.ports import Waiter
-from legacy_queue.services.gate import Gate
+from legacy_queue.services.background_gate import BackgroundGate
 
 log = structlog.get_logger()
 
@@ -20,7 +20,7 @@ _RESTART_AFTER = 1.0  # seconds
 
 Act = Callable[[], None]  # may raise ServiceUnavailable
 # It waits for work and does it, until the flag is set. It passes through the gate for each piece of work.
-Loop = Callable[[threading.Event, Gate], None]
+Loop = Callable[[threading.Event, BackgroundGate], None]
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Background:
         loops: Sequence[Loop],
         ending: Ending,
         stopping: threading.Event,
-        gate: Gate,
+        gate: BackgroundGate,
         waiter: Waiter,
     ) -> None:
         """A closed ``gate`` holds all threads up."""

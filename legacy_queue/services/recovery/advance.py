@@ -13,7 +13,7 @@ from legacy_queue.domain.due import next_due
 from legacy_queue.domain.events import EVER, Event
 from legacy_queue.domain.task import Task
 from legacy_queue.ports import BrokerAway, Clock
-from legacy_queue.services.pages import read_rows
+from legacy_queue.services.pagination import read_rows
 from legacy_queue.services.process.ledger import Look
 from legacy_queue.services.tasks.changes import Changes
 from legacy_queue.services.tasks.dependencies import Dependencies

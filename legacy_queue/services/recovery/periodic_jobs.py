@@ -16,10 +16,10 @@ import structlog
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.events import EVER
 from legacy_queue.ports import BrokerAway, Clock, Waiter
-from legacy_queue.services.gate import Gate
+from legacy_queue.services.background_gate import BackgroundGate
 from legacy_queue.services.process.liveness import READ_EVERY
 from legacy_queue.services.process.processes import Processes
-from legacy_queue.services.recovery.jobs import MAX_PAUSE, PAGE, TURN, PeriodicJob
+from legacy_queue.services.recovery.job_definitions import MAX_PAUSE, PAGE, TURN, PeriodicJob
 
 log = structlog.get_logger()
 
@@ -53,7 +53,7 @@ class PeriodicJobs:
         self._clock = clock
         self._waiter = waiter
 
-    def run(self, stop: threading.Event, gate: Gate) -> None:
+    def run(self, stop: threading.Event, gate: BackgroundGate) -> None:
         """Do the jobs until ``stop`` is set. A closed gate holds them up."""
         while not stop.is_set():
             try:

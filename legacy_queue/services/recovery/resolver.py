@@ -5,16 +5,16 @@ from datetime import timedelta
 
 import structlog
 
+from legacy_queue.cooperation import let_others_run
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.ports import BrokerAway, Clock, Corrupt
+from legacy_queue.services.background_gate import BackgroundGate
 from legacy_queue.services.events.event_publisher import EventPublisher
-from legacy_queue.services.gate import Gate
 from legacy_queue.services.process.ledger import Ledger, Look
 from legacy_queue.services.process.processes import Processes
 from legacy_queue.services.recovery.advance import Advance, Next
-from legacy_queue.services.recovery.jobs import MAX_RETRY_DELAY, MAX_TRIES, RESOLVERS, RETRY_DELAY
+from legacy_queue.services.recovery.job_definitions import MAX_RETRY_DELAY, MAX_TRIES, RESOLVERS, RETRY_DELAY
 from legacy_queue.services.tasks.groups import Groups
-from legacy_queue.stores.rows import let_others_run
 
 log = structlog.get_logger()
 
@@ -44,7 +44,7 @@ class Resolver:
         self._publisher = publisher
         self._clock = clock
 
-    def run(self, stop: threading.Event, gate: Gate) -> None:
+    def run(self, stop: threading.Event, gate: BackgroundGate) -> None:
         """Look at tasks until ``stop`` is set and ``end_waits`` is called. A closed gate holds this up."""
         looks = 0
         while not stop.is_set():

@@ -11,7 +11,7 @@ from legacy_queue.domain.task import Task
 from legacy_queue.domain.times import format_time
 from legacy_queue.ports import Corrupt
 from legacy_queue.services.concurrency import Threads, map_concurrently
-from legacy_queue.services.pages import read_rows
+from legacy_queue.services.pagination import read_rows
 from legacy_queue.services.tasks.changes import Changes
 from legacy_queue.stores import DependencyStore, Dependent, TaskStore
 

@@ -20,7 +20,7 @@ from legacy_queue.domain.priority import direction
 from legacy_queue.domain.task import Task
 from legacy_queue.ports import Clock, Corrupt
 from legacy_queue.services.concurrency import Threads, map_concurrently
-from legacy_queue.services.pages import read_rows
+from legacy_queue.services.pagination import read_rows
 from legacy_queue.services.tasks.changes import Changes
 from legacy_queue.services.tasks.groups import Groups
 from legacy_queue.stores import Group, GroupStore, TaskStore

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
 
+from legacy_queue.cooperation import yielding
 from legacy_queue.domain.errors import InvalidRequestArguments, ResourceNotFound
 from legacy_queue.domain.task import Task
-from legacy_queue.ports import Corrupt, InvalidPlace
-from legacy_queue.services.pages import MAX_PAGE_BYTES, Listed, Page, read_page
+from legacy_queue.ports import Corrupt, InvalidPosition
+from legacy_queue.services.pagination import MAX_PAGE_BYTES, Listed, Page, read_page
 from legacy_queue.stores import DependencyStore, GroupStore, TaskStore
-from legacy_queue.stores.rows import yielding
 
 _MAX_CONCURRENT = 4  # reads of tasks for a page: each task may have a megabyte
 _MAX_READS = 80  # of storage for a search: up to 20,000 rows of the embedded storage
@@ -103,7 +103,7 @@ class Listing:
         if not wanted.group_id:
             try:
                 stored, next_after = self._tasks.search(wanted.state, wanted.task_queue_id, after, limit)
-            except InvalidPlace:
+            except InvalidPosition:
                 raise InvalidRequestArguments(
                     "continuationToken is not of this storage: expected one of this list, or none"
                 ) from None
@@ -117,21 +117,21 @@ class Listing:
             with suppress(Corrupt):
                 yield from [each.task for each in [self._tasks.load(task_id)] if each]
 
-    def at_places(
-        self, places: Sequence[str], limit: int, belongs: Callable[[Task], bool], render: RenderTask
+    def at_positions(
+        self, positions: Sequence[str], limit: int, belongs: Callable[[Task], bool], render: RenderTask
     ) -> Page[str]:
-        """The tasks at these places, each ``<..>/<taskId>``, in order.
+        """The tasks at these positions, each ``<..>/<taskId>``, in order.
 
-        Pass an extra place behind ``limit`` places if more follow.
+        Pass an extra position behind ``limit`` positions if more follow.
         """
 
         def read(after: str, count: int) -> Sequence[str]:
-            return places[bisect_right(places, after) :][:count]
+            return positions[bisect_right(positions, after) :][:count]
 
-        return self._page(read, str, lambda place: place.rpartition("/")[2], "", limit, belongs, render)
+        return self._page(read, str, lambda position: position.rpartition("/")[2], "", limit, belongs, render)
 
     def tasks(self, task_ids: Sequence[str], after: str, limit: int, render: RenderTask) -> Page[str]:
-        """The tasks that exist of these, in this order; a place is a number among them."""
+        """The tasks that exist of these, in this order; a position is a number among them."""
 
         def read(after: str, limit: int) -> Sequence[int]:
             return range(len(task_ids))[int(after) + 1 if after else 0 :][:limit]
@@ -141,14 +141,14 @@ class Listing:
     def _page(
         self,
         read: Callable[[str, int], Sequence[Listed]],
-        place: Callable[[Listed], str],
+        position: Callable[[Listed], str],
         task_id: Callable[[Listed], str],
         after: str,
         limit: int,
         belongs: Callable[[Task], bool],
         render: RenderTask,
     ) -> Page[str]:
-        """``place`` and ``task_id`` are those of a row that ``read`` returns."""
+        """``position`` and ``task_id`` are those of a row that ``read`` returns."""
 
         def item(row: Listed) -> bytes | None:
             with suppress(Corrupt):
@@ -156,4 +156,4 @@ class Listing:
                 return render(stored.task) if stored and belongs(stored.task) else None
             return None
 
-        return read_page(read, place, after, limit, item, _MAX_CONCURRENT)
+        return read_page(read, position, after, limit, item, _MAX_CONCURRENT)

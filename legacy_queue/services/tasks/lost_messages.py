@@ -7,6 +7,7 @@ from array import array
 from collections.abc import Iterator, MutableSequence, Sequence
 from datetime import datetime
 
+from legacy_queue.cooperation import yielding
 from legacy_queue.domain.due import FIRST_LOOK
 from legacy_queue.domain.messages import lacks_messages, read_message, signature_is_valid
 from legacy_queue.domain.priority import work_queues
@@ -15,7 +16,6 @@ from legacy_queue.ports import Clock
 from legacy_queue.ports.queue import MAX_COUNT
 from legacy_queue.services.tasks.task_queues import TaskQueues
 from legacy_queue.stores import WorkQueues
-from legacy_queue.stores.rows import yielding
 
 _YIELD_AFTER = 250  # messages: each takes 10 µs
 _AHEAD = 3  # a message of the run, or of one or two after it, which a claim left: see ``transitions.claim``

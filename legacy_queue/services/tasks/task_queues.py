@@ -7,7 +7,7 @@ from typing import NamedTuple
 from legacy_queue.domain.task import Task
 from legacy_queue.ports import Clock
 from legacy_queue.services.concurrency import SingleFlight
-from legacy_queue.services.pages import Page
+from legacy_queue.services.pagination import Page
 from legacy_queue.services.tasks.listing import Listing
 from legacy_queue.stores import OpenTasks, TaskStore
 from legacy_queue.stores.open_tasks import OpenCount
@@ -56,10 +56,10 @@ class TaskQueues:
     ) -> Page[str]:
         """The tasks that are ``pending`` or ``running``, ordered by when they entered that state.
 
-        The page begins behind the place ``after``, ``<time>/<taskId>``. No message is received.
+        The page begins behind the position ``after``, ``<time>/<taskId>``. No message is received.
         """
-        places = self._open_tasks().places(task_queue_id, state, after, limit + 1)
-        return self._listing.at_places(places, limit, lambda task: task.state == state, render)
+        positions = self._open_tasks().positions(task_queue_id, state, after, limit + 1)
+        return self._listing.at_positions(positions, limit, lambda task: task.state == state, render)
 
     def _open_tasks(self) -> OpenTasks:
         reading = self._reading

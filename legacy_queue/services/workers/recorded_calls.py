@@ -19,7 +19,7 @@ from legacy_queue.domain.call_statistics import (
 from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.domain.worker_record import PoolPath
 from legacy_queue.ports import Clock
-from legacy_queue.services.workers.noted_rows import NotedRows
+from legacy_queue.services.workers.buffered_rows import BufferedRows
 from legacy_queue.services.workers.workers import Workers
 from legacy_queue.stores import ClientRow, WorkerStore
 
@@ -30,7 +30,7 @@ class RecordedCalls:
     """Records the calls of clients, and finds those of workers too, which ``Workers.call`` records."""
 
     def __init__(
-        self, rows: NotedRows[CallingClient, ClientRow], store: WorkerStore, workers: Workers, clock: Clock
+        self, rows: BufferedRows[CallingClient, ClientRow], store: WorkerStore, workers: Workers, clock: Clock
     ) -> None:
         self._rows = rows
         self._store = store

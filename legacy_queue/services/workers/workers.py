@@ -22,8 +22,8 @@ from legacy_queue.domain.worker_record import (
     parents,
 )
 from legacy_queue.ports import Clock, Corrupt
-from legacy_queue.services.pages import Page, read_page, read_rows
-from legacy_queue.services.workers.noted_rows import NotedRows
+from legacy_queue.services.pagination import Page, read_page, read_rows
+from legacy_queue.services.workers.buffered_rows import BufferedRows
 from legacy_queue.stores import WorkerRow, WorkerStore
 
 _RecordChange = Callable[[WorkerRecord], WorkerRecord]
@@ -35,7 +35,7 @@ class Workers:
     A quarantine by another process takes effect within five seconds.
     """
 
-    def __init__(self, rows: NotedRows[RecordPath, WorkerRow], store: WorkerStore, clock: Clock) -> None:
+    def __init__(self, rows: BufferedRows[RecordPath, WorkerRow], store: WorkerStore, clock: Clock) -> None:
         self._rows = rows
         self._store = store
         self._clock = clock

@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 from legacy_queue.adapters.azure import AzureAccount
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.local_processes.azurite import Azurite
-from tests.domain.tasks import HOUR
+from tests.domain.sample_tasks import HOUR
 
 
 def test_a_leased_blob_with_snapshots_is_deleted(azurite: Azurite) -> None:

@@ -29,7 +29,7 @@ from legacy_queue.ports.table import Change
 from legacy_queue.server.local_authority import LocalAuthority
 
 from .secure_azurite import SECRET, SecureAzurite, StaticCredential
-from .stub import NO_CONTENT, Stub, answer
+from .storage_stub import NO_CONTENT, Stub, answer
 
 HOUR = timedelta(hours=1)
 FIELDS = {

@@ -16,11 +16,11 @@ from legacy_queue.adapters.azure.transport import Transport
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.messages import MessageLease
 from legacy_queue.local_processes.azurite import DEFAULT_KEY
-from legacy_queue.ports import Changed, InvalidPlace
+from legacy_queue.ports import Changed, InvalidPosition
 from legacy_queue.ports.queue import LeaseLost, QueueNotFound
 from legacy_queue.ports.table import Change
 
-from .stub import (
+from .storage_stub import (
     NO_CONTENT,
     Reply,
     Stub,
@@ -197,7 +197,7 @@ REFUSED: dict[str, tuple[str, bytes, type[Exception]]] = {
     "a batch without parts": ("batch", answer(202, b"none"), ServiceUnavailable),
     "a lease without a code": ("delete a message", refused(400), LeaseLost),
     "a peek where there is no queue": ("peek", refused(404), QueueNotFound),
-    "a place that was changed": ("page behind a place", refused(400, "InvalidInput"), InvalidPlace),
+    "a place that was changed": ("page behind a place", refused(400, "InvalidInput"), InvalidPosition),
     "what is not allowed": ("update", refused(403, "AuthorizationPermissionMismatch"), StorageRefused),
     "a redirect": ("get", answer(302, b"", "Location: /elsewhere"), StorageRefused),
     "a disabled account": ("get", in_xml(403, "AccountIsDisabled"), ServiceUnavailable),

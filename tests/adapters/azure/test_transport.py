@@ -21,7 +21,7 @@ from legacy_queue.adapters.azure.transport import Transport, default_context
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.server.local_authority import LocalAuthority
 
-from .stub import (
+from .storage_stub import (
     NO_CONTENT,
     REQUEST_ID,
     Reply,

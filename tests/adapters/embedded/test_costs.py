@@ -14,11 +14,11 @@ from legacy_queue.adapters.embedded.database import Database
 from legacy_queue.adapters.embedded.embedded_queue import EmbeddedQueue
 from legacy_queue.adapters.embedded.embedded_table import EmbeddedTable
 from legacy_queue.adapters.embedded.sqlite_connection import connect
-from legacy_queue.adapters.signing import UrlSigner
+from legacy_queue.adapters.url_signer import UrlSigner
 from legacy_queue.domain.times import epoch_milliseconds
 from legacy_queue.ports.account import SigningEndpoint
 from legacy_queue.ports.table import KEY, PARTITION, Condition
-from tests.domain.tasks import HOUR, NOW
+from tests.domain.sample_tasks import HOUR, NOW
 from tests.memory_server import FakeClock
 
 MAX_STEPS, MAX_ROWS = 70_000, 1_000  # a few milliseconds on a slow machine

@@ -14,10 +14,10 @@ import pytest
 from structlog.testing import capture_logs
 
 from legacy_queue.adapters.embedded import EmbeddedAccount, StorageFile, back_up
+from legacy_queue.adapters.embedded.maintenance import LAST_TIME, remove_expired
 from legacy_queue.adapters.embedded.schema import FIRST_VERSION, STEPS
 from legacy_queue.adapters.embedded.sqlite_connection import VERSION, connect, create_tables, version_of
 from legacy_queue.adapters.embedded.storage_file import NEEDS_WAL
-from legacy_queue.adapters.embedded.upkeep import LAST_TIME, remove_expired
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.ports.account import UnusableStorage
 from tests.other_user import give_away

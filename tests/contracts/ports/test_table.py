@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from legacy_queue.ports import AlreadyExists, Changed, InvalidPlace
+from legacy_queue.ports import AlreadyExists, Changed, InvalidPosition
 from legacy_queue.ports.account import StorageAccount
 from legacy_queue.ports.table import KEY, PARTITION, Change, Condition, Row, Table, Value
 
@@ -299,5 +299,5 @@ def test_a_page_does_not_begin_at_a_place_of_another_form(table: Table) -> None:
     for after in _OF_ANOTHER_FORM:
         for conditions in ([], [Condition("expires", "lt", TIME)]):
             for newest_first in (False, True):
-                with pytest.raises(InvalidPlace):
+                with pytest.raises(InvalidPosition):
                     table.page(conditions, after, 1, newest_first=newest_first)

@@ -10,14 +10,14 @@ from threading import Event
 
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.ports import AdjustableClock
-from legacy_queue.services.gate import Gate
+from legacy_queue.services.background_gate import BackgroundGate
 from legacy_queue.services.process.ledger import Ledger
 from legacy_queue.services.process.processes import Processes
 from legacy_queue.services.recovery.periodic_jobs import PeriodicJobs
 from legacy_queue.services.recovery.resolver import Resolver
 
 
-class DueWork:
+class ClockMover:
     """The tasks that are due and the periodic jobs of a process."""
 
     def __init__(
@@ -26,7 +26,7 @@ class DueWork:
         ledger: Ledger,
         resolver: Resolver,
         periodic_jobs: PeriodicJobs,
-        gate: Gate,
+        gate: BackgroundGate,
         stopping: Event,
     ) -> None:
         self._processes = processes

@@ -4,9 +4,8 @@ A corrupt row is logged once and left out.
 """
 
 import re
-import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import lru_cache
@@ -14,6 +13,7 @@ from typing import Any, TypeVar
 
 import structlog
 
+from legacy_queue.cooperation import let_others_run, yielding
 from legacy_queue.domain.ids import TASK_ID
 from legacy_queue.domain.json_bytes import from_json, to_json
 from legacy_queue.ports import Changed, Corrupt
@@ -26,27 +26,10 @@ Kind = TypeVar("Kind")
 
 _UNREADABLE = (LookupError, ValueError, TypeError, AttributeError, ArithmeticError, RecursionError)
 _MAX_PAGE = 1000
-_MOMENT = 0.000_001  # seconds
 _YIELD_AFTER = 50  # rows: a task of a few KiB takes up to 100 µs
 _CHUNK = 64 * 1024  # bytes: Azure's limit for a property
 _CHUNKS = "chunks"
 KEYS_ONLY: Sequence[str] = ()  # no properties of a row
-
-
-def let_others_run() -> None:
-    """Other requests of the process go on, also those that wait for their clients.
-
-    gevent looks what has arrived only in every fiftieth sleep of no time, which may be a second later.
-    """
-    time.sleep(_MOMENT)
-
-
-def yielding(items: Iterable[Item], count: int) -> Iterator[Item]:
-    """The same items. Other requests of the process go on after each ``count`` of them, 5 ms or so."""
-    for number, item in enumerate(items, 1):
-        yield item
-        if not number % count:
-            let_others_run()
 
 
 def page(

@@ -67,7 +67,7 @@ LAST_TIME = "last time"  # in meta: the queue's time at the last checkpoint that
 _IS_AHEAD = "the clock was set back, or moved before: what waits for a time waits longer"
 
 
-class Upkeep:
+class Maintenance:
     """Works for the file every second, and when there is a reason. Several processes may do so at once."""
 
     def __init__(

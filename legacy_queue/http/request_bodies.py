@@ -14,10 +14,10 @@ from urllib.parse import parse_qsl
 
 import jsonschema_rs
 
+from legacy_queue.cooperation import yielding
 from legacy_queue.domain.errors import InputValidationError, MalformedPayload
 from legacy_queue.http.schemas import SCHEMAS
 from legacy_queue.ports import Waiter
-from legacy_queue.stores.rows import yielding
 
 Result = TypeVar("Result")
 

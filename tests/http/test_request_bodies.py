@@ -10,7 +10,7 @@ import pytest
 from legacy_queue.domain.errors import InputValidationError, MalformedPayload
 from legacy_queue.domain.priority import PRIORITIES
 from legacy_queue.domain.times import format_time
-from legacy_queue.http.bodies import form, parse, validate
+from legacy_queue.http.request_bodies import form, parse, validate
 from tests.http.calls import NOW, ROOT, ROOT_URL, TASK_ID, Queue, hawk, refused, succeeded, task_body
 
 JSON = "application/json"

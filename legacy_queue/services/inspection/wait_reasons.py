@@ -19,7 +19,7 @@ from legacy_queue.services.workers.recorded_calls import RecordedCalls
 _MAX_WORKERS = 20  # whose last task is read for an explanation
 
 
-class Waits:
+class WaitReasons:
     """Explains why a task is not running, or when its claim ends."""
 
     def __init__(

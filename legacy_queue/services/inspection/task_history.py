@@ -41,7 +41,7 @@ class Moment(NamedTuple):
         return {"time": self.time, "what": self.what, "kind": self.kind, **self.facts}
 
 
-def story(
+def task_history(
     task: Task,
     requests: Iterable[Mapping[str, Any]] = (),
     events: Iterable[Moment] = (),

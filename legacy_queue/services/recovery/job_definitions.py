@@ -43,7 +43,7 @@ _EXPIRE_INTERVAL = timedelta(hours=1)
 
 
 @dataclass(frozen=True)
-class Pace:
+class Intervals:
     """How often a process does each job of its own."""
 
     tick: timedelta = timedelta(seconds=0.5)

@@ -6,8 +6,8 @@ from legacy_queue.domain.definition import MAX_DEADLINE
 from legacy_queue.domain.ids import slugid
 from legacy_queue.ports.table import Change
 from legacy_queue.stores import Dependent, Group, GroupStore, Storage
-from legacy_queue.stores.rows import ExpiringRows
-from tests.domain.tasks import DAY, HOUR, NOW
+from legacy_queue.stores.table_rows import ExpiringRows
+from tests.domain.sample_tasks import DAY, HOUR, NOW
 from tests.memory_server import FakeClock, MemoryTable
 
 from .conftest import Backend

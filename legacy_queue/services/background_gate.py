@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from threading import Condition
 
 
-class Gate:
+class BackgroundGate:
     """Many threads can ``pass_through`` at once; while a thread has ``closed`` the gate, none can."""
 
     def __init__(self) -> None:

@@ -10,12 +10,12 @@ import pytest
 from structlog.testing import capture_logs
 
 from legacy_queue.adapters.embedded import EmbeddedAccount, StorageFile
-from legacy_queue.adapters.embedded.upkeep import LAST_TIME
+from legacy_queue.adapters.embedded.maintenance import LAST_TIME
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.ports.account import UnusableStorage
 from legacy_queue.ports.blob import BlobAlreadyExists, WriteOptions
 from legacy_queue.ports.table import Change
-from tests.domain.tasks import DAY, HOUR, MINUTE, MS, SECOND
+from tests.domain.sample_tasks import DAY, HOUR, MINUTE, MS, SECOND
 from tests.memory_server import FakeClock
 from tests.system.processes import wait_until
 

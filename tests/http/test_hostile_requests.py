@@ -8,7 +8,7 @@ from urllib.parse import quote
 import pytest
 from werkzeug.test import Client
 
-from legacy_queue.http.declared import QUEUE, served_by
+from legacy_queue.http.declared_endpoints import QUEUE, served_by
 from tests.http.calls import POOL, ROOT, ROOT_URL, TASK_ID, Queue, hawk, refused, succeeded
 
 STRANGE = [

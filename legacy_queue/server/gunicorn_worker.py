@@ -23,10 +23,10 @@ from gunicorn.http.message import Request
 from gunicorn.http.parser import RequestParser
 from gunicorn.workers.ggevent import GeventWorker
 
+from legacy_queue.cooperation import let_others_run
 from legacy_queue.server.client_socket import PIECE, ClientSocket, Timeouts
 from legacy_queue.server.refusals import MAX_HEAD, MAX_LINE, new_request_id, refusal_of
 from legacy_queue.server.tls_socket import TlsSocket
-from legacy_queue.stores.rows import let_others_run
 
 log = structlog.get_logger()
 

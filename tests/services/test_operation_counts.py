@@ -14,9 +14,9 @@ import pytest
 from legacy_queue.ports.account import StorageAccount
 from legacy_queue.ports.queue import Queue
 from legacy_queue.ports.table import Table
-from tests.domain.tasks import ALICE, MINUTE
+from tests.domain.sample_tasks import ALICE, MINUTE
+from tests.services.fake_ports import Intercept, call_through, intercept_port
 from tests.services.harness import PREFIX, PROVISIONER, WORKER_TYPE, Harness
-from tests.services.ports import Intercept, call_through, intercept_port
 from tests.system.processes import wait_until
 
 NAMED = "processes.put"  # the row of the process names the task

@@ -9,12 +9,12 @@ from legacy_queue.domain.task import Task
 from legacy_queue.domain.times import format_time
 from legacy_queue.services.events.event_buffer import EventBuffer
 from legacy_queue.services.inspection.peeking import Peeking
-from legacy_queue.services.inspection.story import Moment, story
+from legacy_queue.services.inspection.task_history import Moment, task_history
 
 _MAX_CLOCK_MOVES = 1000  # in memory
 
 
-class Stories:
+class TaskHistories:
     """Tells the stories of tasks. ``clock_moves`` are the last ones."""
 
     def __init__(self, event_buffer: EventBuffer, peeking: Peeking) -> None:
@@ -35,4 +35,4 @@ class Stories:
         kept = self._event_buffer.of_task(task.task_id)
         events = [Moment(format_time(event.time), f"{event.exchange} published", "event") for event in kept]
         sees_polls = requests is not None and self._peeking.sees_polls
-        return story(task, requests or (), events, [*self.clock_moves], sees_polls=sees_polls)
+        return task_history(task, requests or (), events, [*self.clock_moves], sees_polls=sees_polls)

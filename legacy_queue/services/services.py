@@ -7,29 +7,29 @@ from legacy_queue.ports import Broker, Clock, Waiter
 from legacy_queue.services.artifacts.artifacts import Artifacts
 from legacy_queue.services.artifacts.objects import Objects
 from legacy_queue.services.artifacts.uploads import Uploads
+from legacy_queue.services.background_gate import BackgroundGate
 from legacy_queue.services.claim_work.claim_work import ClaimWork
 from legacy_queue.services.claim_work.offer_watch import OfferWatch
 from legacy_queue.services.claim_work.work_poller import WorkPoller
 from legacy_queue.services.concurrency import Threads
 from legacy_queue.services.control.clock_control import ClockControl
-from legacy_queue.services.control.due_work import DueWork
+from legacy_queue.services.control.clock_mover import ClockMover
 from legacy_queue.services.events.event_buffer import EventBuffer
 from legacy_queue.services.events.event_publisher import EventPublisher
 from legacy_queue.services.events.event_streams import EventStreams
 from legacy_queue.services.events.stream_admission import StreamAdmission
-from legacy_queue.services.gate import Gate
 from legacy_queue.services.inspection.migration_report import MigrationReport
 from legacy_queue.services.inspection.peeking import Peeking
 from legacy_queue.services.inspection.pools import Pools
-from legacy_queue.services.inspection.stories import Stories
-from legacy_queue.services.inspection.waits import Waits
+from legacy_queue.services.inspection.task_histories import TaskHistories
+from legacy_queue.services.inspection.wait_reasons import WaitReasons
 from legacy_queue.services.process.background import Background, Ending, PeriodicAct
 from legacy_queue.services.process.ledger import Ledger
 from legacy_queue.services.process.liveness import BEAT
 from legacy_queue.services.process.offers import Offers
 from legacy_queue.services.process.processes import Processes
 from legacy_queue.services.recovery.advance import Advance
-from legacy_queue.services.recovery.jobs import RESOLVERS, Pace, PageStep, periodic_jobs
+from legacy_queue.services.recovery.job_definitions import RESOLVERS, Intervals, PageStep, periodic_jobs
 from legacy_queue.services.recovery.periodic_jobs import PeriodicJobs
 from legacy_queue.services.recovery.resolver import Resolver
 from legacy_queue.services.recovery.sweeper import Sweeper
@@ -44,7 +44,7 @@ from legacy_queue.services.tasks.lost_messages import LostMessages
 from legacy_queue.services.tasks.task_queues import TaskQueues
 from legacy_queue.services.tasks.tasks import Tasks
 from legacy_queue.services.tasks.work_messages import WorkMessages
-from legacy_queue.services.workers.noted_rows import NotedRows
+from legacy_queue.services.workers.buffered_rows import BufferedRows
 from legacy_queue.services.workers.polling import Polling
 from legacy_queue.services.workers.recorded_calls import RecordedCalls
 from legacy_queue.services.workers.workers import Workers
@@ -74,7 +74,7 @@ class Services:
         self.waiter = waiter
         # set when the process ends
         self.stopping = Event()
-        self.gate = Gate()
+        self.gate = BackgroundGate()
         self.event_buffer = EventBuffer(clock.now)
         admission = StreamAdmission(settings.max_streams)
         self.event_streams = EventStreams(self.event_buffer, admission, waiter, self.stopping)
@@ -94,9 +94,9 @@ class Services:
         self.listing = Listing(tasks, storage.groups, storage.dependencies)
         self.task_queues = TaskQueues(tasks, self.listing, clock)
 
-        rows = NotedRows(storage.workers.load, WorkerRow.new, storage.workers, clock)
+        rows = BufferedRows(storage.workers.load, WorkerRow.new, storage.workers, clock)
         self.workers = Workers(rows, storage.workers, clock)
-        of_clients = NotedRows(storage.workers.load_client, ClientRow.new, storage.workers, clock)
+        of_clients = BufferedRows(storage.workers.load_client, ClientRow.new, storage.workers, clock)
         self.calls = RecordedCalls(of_clients, storage.workers, self.workers, clock)
         self.claims = Claims(changes, messages, clock, settings, self.workers)
         self.claim_work = ClaimWork(
@@ -119,8 +119,10 @@ class Services:
         lost_messages = LostMessages(storage.work_queues, self.task_queues, settings.secrets, clock)
         self.peeking = Peeking(storage.work_queues, clock)
         self.pools = Pools(self.task_queues, self.calls, self.peeking, settings)
-        self.waits = Waits(self.tasks, dependencies, lost_messages, self.calls, self.peeking, clock, settings)
-        self.stories = Stories(self.event_buffer, self.peeking)
+        self.wait_reasons = WaitReasons(
+            self.tasks, dependencies, lost_messages, self.calls, self.peeking, clock, settings
+        )
+        self.histories = TaskHistories(self.event_buffer, self.peeking)
         self.migration_report = MigrationReport(self.calls, clock, settings)
 
         self.uploads = Uploads(
@@ -146,14 +148,14 @@ class Services:
     def _removing(self, rows: Expiring) -> PageStep:
         return lambda after, limit, _: rows.remove_expired(self.clock.now(), after, limit)
 
-    def background(self, pace: Pace = Pace()) -> Background:  # noqa: B008 - it is frozen
+    def background(self, intervals: Intervals = Intervals()) -> Background:  # noqa: B008 - it is frozen
         """The threads of the process, not started yet."""
         acts = [
-            PeriodicAct(self.tick, pace.tick),
-            PeriodicAct(self.calls.flush, pace.flush),
+            PeriodicAct(self.tick, intervals.tick),
+            PeriodicAct(self.calls.flush, intervals.flush),
             # at first, since consumers bind to the exchanges once the process is ready
-            PeriodicAct(self._check_broker, pace.check, is_first=True),
-            PeriodicAct(self._read_others, pace.read),
+            PeriodicAct(self._check_broker, intervals.check, is_first=True),
+            PeriodicAct(self._read_others, intervals.read),
         ]
         if self.offer_watch.interval:
             acts.append(PeriodicAct(self.offer_watch.check, self.offer_watch.interval))
@@ -185,7 +187,7 @@ class Services:
 
     def clock_control(self) -> ClockControl:
         """Moves the clock of these services."""
-        due_work = DueWork(
+        clock_mover = ClockMover(
             self.processes, self.ledger, self.resolver, self.periodic_jobs, self.gate, self.stopping
         )
-        return ClockControl(self.clock, due_work, self.poller.poll_now, self.stories.record_clock_move)
+        return ClockControl(self.clock, clock_mover, self.poller.poll_now, self.histories.record_clock_move)

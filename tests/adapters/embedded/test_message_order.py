@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from legacy_queue.adapters.embedded.embedded_queue import EmbeddedQueue
-from tests.domain.tasks import HOUR, SECOND
+from tests.domain.sample_tasks import HOUR, SECOND
 from tests.memory_server import FakeClock
 
 from .conftest import opened

@@ -10,8 +10,8 @@ from click.testing import CliRunner
 
 import legacy_queue
 from legacy_queue.cli.commands import commands
-from legacy_queue.http.declared import FAULT_TARGETS, NOT_IN_JOURNAL
-from tests.cli.asking import printed, refused, served
+from legacy_queue.http.declared_endpoints import FAULT_TARGETS, NOT_IN_JOURNAL
+from tests.cli.command_runner import printed, refused, served
 from tests.http import calls
 from tests.http.calls import TASK_ID, TESTED, TODAY, Queue, holding, reference, succeeded
 from tests.http.test_ui import shown, tree_of

@@ -10,8 +10,8 @@ from legacy_queue.domain.messages import Peeked, PeekedMessage
 from legacy_queue.domain.task import Task
 from legacy_queue.domain.times import format_time
 from legacy_queue.services.inspection.explanation import Facts, explain
-from legacy_queue.services.inspection.story import Moment, story
-from tests.domain.tasks import (
+from legacy_queue.services.inspection.task_history import Moment, task_history
+from tests.domain.sample_tasks import (
     CLAIM_TIMEOUT,
     HOUR,
     MINUTE,
@@ -31,7 +31,7 @@ MESSAGES = [{"taskId": TASK_ID, "runId": 0}]
 
 
 def told(task: Task, *requests: Any) -> list[tuple[str, str]]:
-    return [(moment.time[11:19], moment.what) for moment in story(task, requests)]
+    return [(moment.time[11:19], moment.what) for moment in task_history(task, requests)]
 
 
 def test_a_story_has_the_runs_and_the_changes_of_priority() -> None:
@@ -63,7 +63,7 @@ def test_a_request_is_where_it_began_before_what_it_has_changed() -> None:
     begun, late = format_time(NOW + 5 * SECOND), format_time(NOW + 20 * SECOND)
     slow = request(endpoint="claimWork", begun=begun, time=late)
     assert next(what for _, what in told(pending(), create)) == "createTask: 200"
-    times = [moment.time for moment in story(running(), [slow, request(time=format_time(NOW + HOUR))])]
+    times = [moment.time for moment in task_history(running(), [slow, request(time=format_time(NOW + HOUR))])]
     assert times == sorted(times)
     assert times[-2] == begun
 
@@ -88,7 +88,7 @@ def test_the_sweeper_is_promised_unless_it_counts_and_another_message_hides_that
 
 def facts(task: Task, *requests: Any, **more: Any) -> list[dict[str, Any]]:
     """The moments as they are answered, without those of the kind change."""
-    wires = [dict(moment.to_wire()) for moment in story(task, requests, **more)]
+    wires = [dict(moment.to_wire()) for moment in task_history(task, requests, **more)]
     return [wire for wire in wires if wire.pop("time") and wire["kind"] != "change"]
 
 
@@ -138,7 +138,7 @@ def test_what_happens_to_a_duplicate_says_nothing_of_the_message_that_a_claim_ho
 
 def test_the_queue_deletes_the_message_of_a_claimed_task_that_ends_and_of_no_other() -> None:
     def last(task: Task) -> Any:
-        wires = [moment.to_wire() for moment in story(task)]
+        wires = [moment.to_wire() for moment in task_history(task)]
         return [wire.get("message") for wire in wires if wire.get("state") in ("completed", "exception")]
 
     assert last(ended()) == ["gone"]
@@ -203,7 +203,7 @@ def test_under_a_frozen_clock_moments_are_in_the_order_in_which_they_happened() 
         request(endpoint="createArtifact", runId=0),
         request(endpoint="reportCompleted", runId=0),
     ]
-    told = story(task, requests, clock_moves=moves)
+    told = task_history(task, requests, clock_moves=moves)
     assert names(told)[1:] == [
         "frozen",
         "run 0 is pending",
@@ -225,16 +225,16 @@ def test_under_a_frozen_clock_moments_are_in_the_order_in_which_they_happened() 
     assert list(dict.fromkeys(messages_told)) == ["visible", "hidden", "held", "gone"]
     event = Moment(now, "task-pending published", "event")
     requests.append(request(endpoint="rerunTask"))
-    told = story(transitions.rerun(task, NOW).task, requests, events=[event])
+    told = task_history(transitions.rerun(task, NOW).task, requests, events=[event])
     assert names(told)[-4:] == ["run 0 is completed", "rerunTask", "run 1 is pending", event.what]
 
 
 def test_a_message_of_a_changed_priority_is_visible_in_the_other_queue() -> None:
-    [*_, change] = story(pending().with_priority("high", NOW + MINUTE))
+    [*_, change] = task_history(pending().with_priority("high", NOW + MINUTE))
     assert change.facts == {"priority": "high", "message": "visible"}
 
 
 def test_a_task_that_was_created_by_a_clock_ahead_is_defined_before_it_is_pending() -> None:
-    first, second = story(with_last_run(pending(), scheduled=NOW - MINUTE))
+    first, second = task_history(with_last_run(pending(), scheduled=NOW - MINUTE))
     assert first.what.startswith("defined")
     assert first.time == second.time == format_time(NOW - MINUTE)

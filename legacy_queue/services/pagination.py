@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 
 from legacy_queue.services.concurrency import map_concurrently
 
-Place = TypeVar("Place")
+Position = TypeVar("Position")
 Listed = TypeVar("Listed")
 
 MAX_PAGE_BYTES = 4 * 1024 * 1024  # of JSON, roughly
@@ -24,32 +24,33 @@ _reading = BoundedSemaphore(8)  # pages at once in this process, each of which m
 
 
 @dataclass(frozen=True)
-class Page(Generic[Place]):
-    """The items as JSON; the list continues behind the place ``after``, None at its end."""
+class Page(Generic[Position]):
+    """The items as JSON; the list continues behind the position ``after``, None at its end."""
 
     items: Sequence[bytes]
-    after: Place | None
+    after: Position | None
     total: int | None = None  # items of the whole list, where that is known
 
 
 def read_page(
-    read: Callable[[Place, int], Sequence[Listed]],
-    place: Callable[[Listed], Place],
-    after: Place,
+    read: Callable[[Position, int], Sequence[Listed]],
+    position: Callable[[Listed], Position],
+    after: Position,
     limit: int,
     render: Callable[[Listed], bytes | None],
     concurrency: int = 1,
-) -> Page[Place]:
-    """A page of ``limit`` rows behind the place ``after``; it ends early at about ``MAX_PAGE_BYTES``.
+) -> Page[Position]:
+    """A page of ``limit`` rows behind the position ``after``; it ends early at about ``MAX_PAGE_BYTES``.
 
-    ``read`` returns that number of rows behind a place, fewer only at the end. ``place`` is the place of a
-    row. A row that renders as None is counted, but left out. ``concurrency`` rows are rendered concurrently.
+    ``read`` returns that number of rows behind a position, fewer only at the end. ``position`` is the
+    position of a row. A row that renders as None is counted, but left out. ``concurrency`` rows are rendered
+    concurrently.
     """
-    left = read_rows(read, place, after, limit + 1)
+    left = read_rows(read, position, after, limit + 1)
     ahead: deque[Listed] = deque()
     items: list[bytes] = []
     size = largest = count = 0
-    end: Place | None = None
+    end: Position | None = None
     with _reading:
         while count < limit and size + largest <= MAX_PAGE_BYTES:
             ahead.extend(islice(left, min(concurrency, limit - count)))
@@ -58,7 +59,7 @@ def read_page(
             for item in map_concurrently(render, list(ahead)):
                 if size + largest > MAX_PAGE_BYTES:
                     break
-                end = place(ahead.popleft())
+                end = position(ahead.popleft())
                 count = count + 1
                 if item is not None:
                     items.append(item)
@@ -69,17 +70,17 @@ def read_page(
 
 
 def read_rows(
-    read: Callable[[Place, int], Sequence[Listed]],
-    place: Callable[[Listed], Place],
-    after: Place,
+    read: Callable[[Position, int], Sequence[Listed]],
+    position: Callable[[Listed], Position],
+    after: Position,
     limit: int = sys.maxsize,
 ) -> Iterator[Listed]:
-    """Up to ``limit`` rows behind the place ``after``, read when they are needed: see ``read_page``."""
+    """Up to ``limit`` rows behind the position ``after``, read when they are needed: see ``read_page``."""
     while limit:
         count = min(limit, _MAX_ROWS)
         rows = read(after, count)
         yield from rows
         if len(rows) < count:
             return
-        after = place(rows[-1])
+        after = position(rows[-1])
         limit = limit - count

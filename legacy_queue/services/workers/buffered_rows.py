@@ -27,7 +27,7 @@ _MAX_NOTED = 1000  # changes of a row
 Key = TypeVar("Key")
 
 
-class NotedRows(Generic[Key, AnyRow]):
+class BufferedRows(Generic[Key, AnyRow]):
     """Changes that calls note, and ``flush`` writes: the changes of a row in a second in one write."""
 
     def __init__(
