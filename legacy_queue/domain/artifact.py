@@ -1,4 +1,4 @@
-"""Artifacts: the files of a run, of seven storage types, each a class with its own fields.
+"""Artifacts: the files of a run. There are seven storage types, each a class with its own fields.
 
 Source: docs/reference/artifacts.md; src/artifacts.js and the schemas of the original queue,
 and those of today's queue for links and objects.
@@ -23,10 +23,10 @@ UPLOAD = "upload"  # the name of a request to a signed URL of an artifact
 MAX_UPLOAD_SIZE = 5 * 1024**3  # bytes in one request, as in S3
 MAX_BLOB_SIZE = 150 * 1024**3  # bytes: fewer blocks of 4 MiB than the 50,000 of Azure
 MIN_PART_SIZE = 5 * 1024**2  # bytes of each part except the last, as in S3
-UPLOAD_WINDOW = timedelta(minutes=25)  # after an exception: 20, and 5 for different clocks
-CREATED_UNTIL_AFTER_EXPIRY = timedelta(minutes=15)  # an artifact may be created until then after its expiry
+UPLOAD_WINDOW = timedelta(minutes=25)  # after an exception: 20 minutes, and 5 more for clocks that differ
+CREATED_UNTIL_AFTER_EXPIRY = timedelta(minutes=15)  # createArtifact accepts an ``expires`` this long ago
 IDENTITY = "identity"  # no encoding
-# of each answer with bytes of an artifact: no browser shows it as a page of this origin
+# headers of each answer with an artifact's bytes, so that no browser shows it as a page of this server
 NEVER_INLINE = {
     "Content-Disposition": "attachment",
     "Content-Security-Policy": "sandbox",
@@ -34,21 +34,21 @@ NEVER_INLINE = {
 }
 
 _MAX_BLOB_NAME = 1024  # characters
-# The names of artifacts that a blob can have. Azure refuses or changes a segment that ends in a dot, an empty
-# last one, and a backslash, which it takes for a slash; programs on the way change other empty segments. What
-# begins with a SHA-256 may be the blob of another artifact. Source: "Naming and Referencing Containers".
+# Which names of artifacts can be names of blobs. Azure refuses or changes a segment that ends in a dot, an
+# empty last segment, and a backslash (it becomes a slash). Proxies change other empty segments. A name that
+# begins with a SHA-256 could be the blob of another artifact. Source: "Naming and Referencing Containers".
 _BLOB_PATH = r"(?![0-9a-f]{64})[^/\\]*[^/\\.](?:/[^/\\]*[^/\\.]){0,250}"
-_URL_LIFE = timedelta(minutes=45)  # or until the artifact expires, if that is earlier
-# after that, a process with a fast clock may remove them
+_URL_LIFE = timedelta(minutes=45)  # less if the artifact expires earlier
+# after this, a process whose clock is ahead may remove the bytes
 _BYTES_KEPT = CREATED_UNTIL_AFTER_EXPIRY - timedelta(minutes=5)
 
 
 @dataclass(frozen=True, kw_only=True)
 class BaseArtifact:
-    """What artifacts of all storage types have."""
+    """The fields of every artifact, whatever its storage type."""
 
     storage_type: ClassVar[str]
-    # the names on the wire of the fields of the type that the owner may see, and their names here
+    # the type's own fields that the owner may see: their names on the wire and here
     shown: ClassVar[Sequence[tuple[str, str]]] = ()
 
     task_id: str
@@ -56,19 +56,19 @@ class BaseArtifact:
     name: str
     content_type: str
     expires: datetime
-    # False for a blob until completeArtifact, for an object until finishArtifact
+    # a blob is complete after completeArtifact, an object after finishArtifact, others at once
     is_complete: bool = True
 
     def uploads_until(self, now: datetime) -> datetime:
-        """When its uploads end: when it expires or, if it has expired already, when it may be removed."""
+        """When uploads must end: when the artifact expires, or may be removed if it has expired already."""
         return self.expires if self.expires > now else self.expires + CREATED_UNTIL_AFTER_EXPIRY
 
     def url_expiry(self, now: datetime) -> datetime:
-        """When a signed URL that is made now ends, for upload or download."""
+        """When a signed URL that is made now, for upload or download, must expire."""
         return min(now + _URL_LIFE, self.uploads_until(now))
 
     def to_wire(self) -> dict[str, Any]:
-        """The artifact in lists and events."""
+        """The artifact as lists and events show it."""
         return {
             "storageType": self.storage_type,
             "name": self.name,
@@ -77,7 +77,7 @@ class BaseArtifact:
         }
 
     def details(self) -> dict[str, Any]:
-        """The fields of its own type that the owner may see."""
+        """The fields of this storage type that the owner may see."""
         return {name: getattr(self, field) for name, field in self.shown}
 
 
@@ -85,24 +85,28 @@ class BaseArtifact:
 class UploadedArtifact(BaseArtifact):
     """An artifact whose bytes are uploaded."""
 
-    # of the blob name: older bytes of an artifact that was created again may be about to be removed
+    # makes the blob name new when an artifact is created again, because its old bytes may be about to be
+    # removed
     blob_suffix: str = ""
 
     @property
     def blob_name(self) -> str:
-        """The name of the blob with its bytes: the artifact name is data, not a path."""
+        """The name of the blob with its bytes.
+
+        It has a hash of the artifact's name, which may be any text.
+        """
         digest = hashlib.sha256(self.name.encode()).hexdigest()
         return f"{self.task_id}/{self.run_id}/{digest}{self.blob_suffix}"
 
     @property
     def is_closed(self) -> bool:
-        """Whether its bytes cannot be replaced any more."""
+        """Whether the bytes can no longer be replaced."""
         return False
 
 
 @dataclass(frozen=True, kw_only=True)
 class SizedArtifact(UploadedArtifact):
-    """An artifact whose worker may say how long its content is; nothing compares that with the content."""
+    """An artifact whose worker may declare a content length. Nothing compares it with the content."""
 
     content_length: int | None = None
 
@@ -124,15 +128,15 @@ class AzureArtifact(UploadedArtifact):
 
     storage_type = "azure"
 
-    # False in the rows of 0.1.0, whose blobs have a hash of the name
+    # False in rows that 0.1.0 wrote: their blobs are named by a hash
     is_named: bool = False
 
     @property
     def blob_name(self) -> str:
-        """``<taskId>/<runId>/<name>`` as in the original queue, where a blob can have that name.
+        """``<taskId>/<runId>/<name>`` as in the original queue, if a blob can have that name.
 
-        docker-worker makes the ids of its blocks of it, which are short for a short name. The name is checked
-        here, since a row may come from a backup that somebody else has made.
+        docker-worker makes its block ids of this name, so a short name keeps them short. The name is checked
+        here because a row may come from a backup that somebody else has made.
         """
         name = f"{self.task_id}/{self.run_id}/{self.name}"
         fits = len(name) <= _MAX_BLOB_NAME and re.fullmatch(_BLOB_PATH, self.name)
@@ -157,7 +161,7 @@ class BlobArtifact(UploadedArtifact):
     transfer_length: int
     transfer_sha256: str
     content_encoding: str
-    # of a blob in parts; a hash stands for the parts, of which there may be thousands
+    # for a blob in parts: a hash stands for the parts, because there may be thousands
     part_count: int = 0
     parts_sha256: str = ""
 
@@ -184,7 +188,7 @@ class ObjectArtifact(SizedArtifact):
 
     project_id: str
     upload_id: str
-    # of its content, by their names; None until its upload is finished
+    # the hashes of the content by their names; None until the upload is finished
     hashes: Mapping[str, str] | None = None
 
     @property
@@ -204,7 +208,7 @@ class ReferenceArtifact(BaseArtifact):
 
 @dataclass(frozen=True, kw_only=True)
 class LinkArtifact(BaseArtifact):
-    """A name of another artifact of the same run."""
+    """The name of another artifact of the same run."""
 
     storage_type = "link"
     shown = (("artifact", "target"),)
@@ -214,7 +218,7 @@ class LinkArtifact(BaseArtifact):
 
 @dataclass(frozen=True, kw_only=True)
 class ErrorArtifact(BaseArtifact):
-    """Why there is no such file."""
+    """The reason why there is no such file."""
 
     storage_type = "error"
     shown = (("reason", "reason"), ("message", "message"))
@@ -238,16 +242,19 @@ KINDS: Mapping[str, type[Artifact]] = {kind.storage_type: kind for kind in get_a
 def requested_artifact(
     task: Task, run_id: int, name: str, body: Mapping[str, Any], now: datetime
 ) -> Artifact:
-    """The artifact of a createArtifact that matches its schema; raises InputError, InputTooLarge."""
+    """Returns the artifact that a createArtifact asks for. The body must match its schema.
+
+    Raises InputError and InputTooLarge.
+    """
     expires = given(body, "expires", parse_time)
     latest = task.definition.expires
     if expires <= now - CREATED_UNTIL_AFTER_EXPIRY or expires > latest:
         raise InputError(
-            f"expires is {format_time(expires)}: it must not be more than 15 minutes ago, now is "
-            f"{format_time(now)}, nor after the task's, {format_time(latest)}"
+            f"expires is {format_time(expires)}: expected at most 15 minutes ago (now is "
+            f"{format_time(now)}) and not after the task expires, {format_time(latest)}"
         )
     kind = KINDS[body["storageType"]]
-    # of an error: the type of the answer of getArtifact
+    # an error has the content type of the answer of getArtifact
     default_type = "application/binary" if kind is LinkArtifact else "application/json"
     common: dict[str, Any] = {
         "task_id": task.task_id,
@@ -269,7 +276,10 @@ def requested_artifact(
 
 
 def run_of_blob(blob_name: str) -> RunKey | None:
-    """The taskId and runId of a blob, from ``UploadedArtifact.blob_name``; None for a foreign blob."""
+    """Returns taskId and runId of a blob that ``UploadedArtifact.blob_name`` named.
+
+    None for any other blob.
+    """
     match blob_name.split("/", 2):
         case [task_id, run_id, _] if re.fullmatch(TASK_ID, task_id) and re.fullmatch(RUN_ID, run_id):
             return task_id, int(run_id)
@@ -277,7 +287,7 @@ def run_of_blob(blob_name: str) -> RunKey | None:
 
 
 def check_open(task: Task, run_id: int, now: datetime) -> None:
-    """Raise RequestConflict or ResourceNotFound if artifacts of the run may not be created or uploaded."""
+    """Raises RequestConflict or ResourceNotFound if the run may not get artifacts now."""
     run = task.run(run_id)
     ended = run.resolved if run.worker and run.state == "exception" else None
     if run.state != "running" and not (ended and now <= ended + UPLOAD_WINDOW):
@@ -289,7 +299,7 @@ def check_open(task: Task, run_id: int, now: datetime) -> None:
 
 
 def note_blob(task: Task, artifact: Artifact, now: datetime) -> Outcome:
-    """From now on reportCompleted checks the blobs of the run. Raises as ``check_open``."""
+    """Makes reportCompleted check the blobs of the run from now on. Raises what ``check_open`` raises."""
     check_open(task, artifact.run_id, now)
     if task.runs[artifact.run_id].state == "running":
         task = replace(task, newest_blob=artifact.name)
@@ -297,13 +307,13 @@ def note_blob(task: Task, artifact: Artifact, now: datetime) -> Outcome:
 
 
 def created_again(existing: Artifact, given: Artifact, now: datetime) -> Artifact:
-    """The artifact after another createArtifact of the same name.
+    """Returns the artifact after another createArtifact of the same name.
 
-    It may expire later, and be of another length that is not checked; a reference may get another URL or
-    become a link. Any other difference is a RequestConflict. If the sweeper may be removing the old bytes,
-    the new bytes have another ``blob_name``.
+    The new artifact may expire later, and may have another length if lengths are not checked. A reference may
+    get another URL or become a link. Any other difference raises RequestConflict. If the sweeper may be
+    removing the old bytes, the new bytes get another ``blob_name``.
     """
-    if isinstance(given, LinkArtifact):  # its content type is that of its target
+    if isinstance(given, LinkArtifact):  # a link has the content type of its target
         given = replace(given, content_type=existing.content_type)
     wanted: Artifact = replace(existing, expires=given.expires)
     if isinstance(wanted, SizedArtifact) and isinstance(given, SizedArtifact):
@@ -323,10 +333,10 @@ def created_again(existing: Artifact, given: Artifact, now: datetime) -> Artifac
 
 
 def artifact_created(task: Task, artifact: Artifact) -> Event:
-    """The artifact was created; its content may still be uploaded.
+    """Returns the event that the artifact was created. Its content may still be uploading.
 
-    Today's queue publishes it only for an artifact that can be read: not for one that needs a call when its
-    upload has ended, and never for one whose upload it does not see.
+    Today's queue publishes it only for an artifact that can be read. So it leaves out an artifact that still
+    needs a call after its upload, and an artifact whose upload it does not see.
     Source: "Queue AMQP Exchanges", "artifactCreated"; ``src/artifacts.js`` of today's queue.
     """
     event = task_event("artifact-created", task, artifact.run_id)
@@ -336,12 +346,12 @@ def artifact_created(task: Task, artifact: Artifact) -> Event:
 
 
 def blob_etag(sha256: str, size: int) -> str:
-    """The ETag of the upload of a blob or of a part, without quotes."""
+    """Returns the ETag, without quotes, that an upload of these bytes gets."""
     return f"{sha256}-{size}"
 
 
 def etags_are_right(blob: BlobArtifact, etags: Sequence[str]) -> bool:
-    """Whether these are the ETags of the blob's uploads, in order; a proxy may have made them weak."""
+    """Whether these are the ETags of the blob's uploads, in order. A proxy may have made them weak."""
     bare = [etag.removeprefix("W/").strip('"') for etag in etags]
     if blob.part_count:
         return _hash_of(bare) == blob.parts_sha256
@@ -349,7 +359,7 @@ def etags_are_right(blob: BlobArtifact, etags: Sequence[str]) -> bool:
 
 
 def _hash_of(etags: Iterable[str]) -> str:
-    """A hash of all parts, stored instead of them."""
+    """Returns one hash for all parts, which is stored instead of them."""
     return hashlib.sha256("\n".join(etags).encode()).hexdigest()
 
 
@@ -370,7 +380,7 @@ def _requested_blob(body: Mapping[str, Any], common: Mapping[str, Any]) -> BlobA
     if encoding == IDENTITY and (sent, sent_sha256) != (length, sha256):
         raise InputError(
             "transferLength and transferSha256 differ from contentLength and contentSha256: without a "
-            "contentEncoding they must be the same, or left out"
+            "contentEncoding, expected the same values, or neither of them"
         )
     blob = BlobArtifact(
         **common,
@@ -382,7 +392,7 @@ def _requested_blob(body: Mapping[str, Any], common: Mapping[str, Any]) -> BlobA
         content_encoding=encoding,
     )
     if "parts" not in body:
-        _check_size("transferLength", sent, MAX_UPLOAD_SIZE, "in one request; send more in parts")
+        _check_size("transferLength", sent, MAX_UPLOAD_SIZE, "in one request; to send more, use parts")
         return blob
     parts = [(part["sha256"].lower(), int(part["size"])) for part in body["parts"]]
     _check_parts([size for _, size in parts], sent)
@@ -399,7 +409,7 @@ def _check_parts(sizes: Sequence[int], length: int) -> None:
                 "1 for the last part"
             )
     if sum(sizes) != length:
-        raise InputError(f"the parts have {sum(sizes)} bytes in total: transferLength is {length}")
+        raise InputError(f"the parts have {sum(sizes)} bytes in total: expected transferLength, {length}")
 
 
 def _check_size(what: str, size: int, max_size: int, where: str) -> None:

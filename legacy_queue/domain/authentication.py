@@ -1,7 +1,7 @@
-"""The sender of a request and its scopes; and temporary credentials.
+"""Who sent a request, with which scopes; and temporary credentials.
 
-A temporary access token is derived from the token of its issuer, so no certificate is stored. Tokens and
-signatures are in no message and no repr; only the log has the reason of a refusal. Source:
+A temporary access token is derived from its issuer's token, so the server stores no certificates. No message
+and no repr contains a token or a signature. The reason of a refusal is only in the log. Source:
 docs/explanation/http-contract.md#authentication, docs/explanation/legacy-clients.md#requests, and
 taskcluster-auth's signature validator of 2017.
 """
@@ -21,13 +21,13 @@ from legacy_queue.domain.scopes import Roles, covers, is_scope
 from legacy_queue.domain.times import MILLISECOND, epoch_milliseconds, from_epoch
 
 MAX_LIFE = timedelta(days=31)
-MAX_DRIFT = timedelta(minutes=5)  # at both ends
+MAX_DRIFT = timedelta(minutes=5)  # allowed at the start and at the end
 SEED_LENGTH = 44  # two slugids
 
 
 @dataclass(frozen=True)
 class Client:
-    """Permanent credentials, as the operator configures them; ``scopes`` are not expanded yet."""
+    """Permanent credentials that the operator configured. ``scopes`` are not expanded yet."""
 
     client_id: str
     access_token: str = field(repr=False)
@@ -53,8 +53,9 @@ class TemporaryCredentials:
 
 @dataclass(frozen=True)
 class Certificate:
-    """Scopes that an issuer has signed, from ``start`` to ``expiry`` (ms since 1970). ``issuer`` is set in a
-    named certificate: it is for another clientId than the issuer's.
+    """Scopes that an issuer has signed, valid from ``start`` to ``expiry`` (ms since 1970).
+
+    ``issuer`` is set in a named certificate only: one for a clientId other than the issuer's.
     """
 
     scopes: tuple[str, ...]
@@ -66,7 +67,7 @@ class Certificate:
 
     @classmethod
     def from_wire(cls, wire: object) -> Self:
-        """The inverse of ``to_json``, with keys in any order; raises AuthenticationFailed."""
+        """Reads what ``to_json`` writes, with keys in any order. Raises AuthenticationFailed."""
         match wire:
             case {
                 "version": 1,
@@ -85,19 +86,19 @@ class Certificate:
         raise AuthenticationFailed("the certificate is malformed", is_of_form=True)
 
     def access_token(self, client_id: str, issuer: Client, held: Sequence[str], now: datetime) -> str:
-        """The access token for this certificate; raises AuthenticationFailed if it is not valid now.
+        """Returns the access token for this certificate. Raises AuthenticationFailed if it is not valid now.
 
-        ``held`` are the expanded scopes of the issuer: they must cover the scopes of the certificate and, of
-        a named certificate, ``auth:create-client:<client_id>``.
+        ``held`` are the expanded scopes of the issuer. They must cover the scopes of the certificate and, if
+        it is a named certificate, ``auth:create-client:<client_id>``.
         """
         time = epoch_milliseconds(now)
         drift = MAX_DRIFT // MILLISECOND
-        # JavaScript ends the signed text with a newline when there are no scopes, Python does not
+        # if there are no scopes, JavaScript clients end the signed text with a newline, Python clients do not
         signatures = [
             self._signature(issuer, client_id, end) for end in ([""] if self.scopes else ["", "\n"])
         ]
         is_signed = any(hmac.compare_digest(text.encode(), self.signature.encode()) for text in signatures)
-        # an unnamed certificate makes no client: it has the clientId of its issuer
+        # an unnamed certificate has the clientId of its issuer, so it needs no scope to make a client
         wanted = [*self.scopes, *([f"auth:create-client:{client_id}"] if self.issuer else [])]
         checks = {
             "certificate names its bearer as issuer": self.issuer != client_id,
@@ -113,7 +114,7 @@ class Certificate:
         return _temporary_token(issuer, self.seed)
 
     def signed_by(self, issuer: Client, client_id: str) -> "Certificate":
-        """The certificate with the issuer's signature, for this clientId."""
+        """Returns the certificate with the issuer's signature, for this clientId."""
         signature = self._signature(issuer, client_id)
         return Certificate(self.scopes, self.start, self.expiry, self.seed, self.issuer, signature)
 
@@ -134,10 +135,10 @@ class Certificate:
 def create_temporary_credentials(
     issuer: Client, client_id: str | None, scopes: Sequence[str], start: datetime, expiry: datetime, seed: str
 ) -> TemporaryCredentials:
-    """Credentials for these scopes and this time; ``client_id`` None is the clientId of the issuer.
+    """Returns credentials with these scopes for this time. Without ``client_id`` they have the issuer's.
 
-    ``seed`` is 44 new random characters. The scopes of the issuer, and that the time is no longer than 31
-    days, are checked when the credentials are used.
+    ``seed`` is 44 new random characters. Nothing is checked here: whether the issuer has these scopes, and
+    whether the time is at most 31 days, is checked when somebody uses the credentials.
     """
     name = client_id or issuer.client_id
     issued_by = None if name == issuer.client_id else issuer.client_id
@@ -152,8 +153,9 @@ def _temporary_token(issuer: Client, seed: str) -> str:
 
 @dataclass(frozen=True)
 class Identity:
-    """The sender of a request. ``scopes`` are the expanded scopes of the credentials; ``issuer`` is the
-    client that issued them, if they are temporary.
+    """Who sent a request. ``scopes`` are the expanded scopes of the credentials.
+
+    ``issuer`` is the client that issued the credentials, if they are temporary.
     """
 
     client_id: str
@@ -163,20 +165,23 @@ class Identity:
 
     @property
     def log_name(self) -> str:
-        """The sender, for a log."""
+        """The sender as the log shows it."""
         return f"{self.client_id} (temporary, issued by {self.issuer})" if self.issuer else self.client_id
 
 
 def _read_ext(ext: str) -> tuple[Certificate | None, tuple[str, ...] | None]:
-    """The certificate and authorizedScopes: base64 of JSON, or empty. A null is the same as no field."""
+    """Reads the certificate and authorizedScopes from ``ext``: base64 of JSON, or empty.
+
+    A field that is null counts as missing.
+    """
     try:
         wire = json.loads(decode_base64(ext)) if ext else {}
         certificate = wire.get("certificate")
         scopes = wire.get("authorizedScopes")
     except (ValueError, RecursionError, AttributeError):
-        raise AuthenticationFailed("ext is no base64 of a JSON object", is_of_form=True) from None
+        raise AuthenticationFailed("ext is not base64 of a JSON object", is_of_form=True) from None
     if scopes is not None and not (isinstance(scopes, list) and all(map(is_scope, scopes))):
-        raise AuthenticationFailed("authorizedScopes is no list of scopes", is_of_form=True)
+        raise AuthenticationFailed("authorizedScopes is not a list of scopes", is_of_form=True)
     return (
         None if certificate is None else Certificate.from_wire(certificate),
         None if scopes is None else tuple(scopes),
@@ -184,25 +189,28 @@ def _read_ext(ext: str) -> tuple[Certificate | None, tuple[str, ...] | None]:
 
 
 class Authenticator:
-    """Has the permanent clients and the roles; everything else is in the request."""
+    """Knows the permanent clients and the roles. Everything else is in the request."""
 
     def __init__(self, clients: Mapping[str, Client], roles: Roles) -> None:
         self._clients = clients
         self._roles = roles
 
     def expand(self, scopes: Sequence[str]) -> tuple[str, ...]:
-        """The scopes with those of the roles that they assume."""
+        """Returns the scopes, and the scopes of all roles that they assume."""
         return self._roles.expand(scopes)
 
     def version(self, client_id: str, now: datetime) -> str | None:
-        """A text that changes with the client's token and scopes; None if there is no such client now."""
+        """Returns a text that changes when the client's token or scopes change.
+
+        None if there is no such client.
+        """
         client = self._clients.get(client_id)
         if client is None or (client.expires is not None and client.expires <= now):
             return None
         return client.mac("\n".join(["version", *self._roles.expand(client.scopes)])).hex()
 
     def authenticate(self, request: SignedRequest, now: datetime) -> Identity | None:
-        """The sender; None if the request has no credentials. Raises AuthenticationFailed."""
+        """Returns the sender, or None if the request has no credentials. Raises AuthenticationFailed."""
         signature = read_signature(request)
         if signature is None:
             return None
@@ -223,7 +231,7 @@ class Authenticator:
         access_token = client.access_token
         scopes = self._roles.expand(client.scopes)
         expires = client.expires
-        # the certificate is checked first: the key of the MAC is derived from it
+        # check the certificate first: the key of the MAC is derived from it
         if certificate:
             access_token = certificate.access_token(signature.client_id, client, scopes, now)
         verify(signature, request, access_token, now)

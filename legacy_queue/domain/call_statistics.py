@@ -1,6 +1,7 @@
-"""How many calls of which kind a worker or a client has made for a pool, and when.
+"""How many calls of each kind a worker or a client has made for a pool, and when.
 
-A caller is a worker, or the client of pollTaskUrls, of polls and of reads. Its calls are kept for ten days.
+A caller is a worker, or a client that calls pollTaskUrls, polls a signed URL, or reads. The statistics keep
+its calls for ten days.
 """
 
 import re
@@ -11,24 +12,24 @@ from datetime import datetime, timedelta
 from legacy_queue.domain.worker_record import RecordPath, WorkerRecord
 
 POLL_TASK_URLS = "pollTaskUrls"
-POLL = "poll"  # by a signed URL of this server
+POLL = "poll"  # at a signed URL of this server
 CLAIM_TASK = "claimTask"
 CLAIM_WORK = "claimWork"
 TODAYS_CLAIM_WORK = "claimWork by taskQueueId"  # by clients since 2020
 METHODS = (POLL_TASK_URLS, POLL, CLAIM_TASK, CLAIM_WORK, TODAYS_CLAIM_WORK)
 
-# the method, and the fields that a claimTask left out, or the scopes that a read needs
+# the method, and then the fields that a claimTask left out or the scopes that a read needs
 CallKind = tuple[str, tuple[str, ...]]
 
-CALLS_KEPT = timedelta(days=10)  # after the last of them
-READERS = "", ""  # in place of provisionerId and workerType: of clients that read
+CALLS_KEPT = timedelta(days=10)  # after the last call of the kind
+READERS = "", ""  # clients that read have this in place of provisionerId and workerType
 _MAX_CALLER = 255  # characters
 _TASK_CLIENT = re.compile(r"task-client/[^/]+/[^/]+/on/([^/]+/[^/]+)/until/\d+")
 
 
 @dataclass(frozen=True)
 class Calls:
-    """How many calls, and when the first and the last of them were."""
+    """How many calls there were, and the times of the first and the last."""
 
     count: int
     first: datetime
@@ -41,19 +42,19 @@ class Calls:
 
 @dataclass(frozen=True)
 class CallStatistics:
-    """The calls of one caller by kind, each kind until ten days after its last call."""
+    """The calls of one caller by kind. A kind is dropped ten days after its last call."""
 
     calls: Mapping[CallKind, Calls] = field(default_factory=dict)
-    # of a worker: the name of the client that sent its last claimTask
+    # for a worker: the name of the client that sent its last claimTask
     client: str = ""
 
     @property
     def last_call(self) -> datetime:
-        """Of statistics with calls."""
+        """The time of the last call of any kind. There must be one."""
         return max(calls.last for calls in self.calls.values())
 
     def counted(self, kind: CallKind, more: Calls, client: str = "") -> "CallStatistics":
-        """The statistics with these calls added, which this client sent if it is known."""
+        """Returns the statistics with these calls added. ``client`` sent them, if it is known."""
         calls = {other: calls for other, calls in self.calls.items() if calls.last + CALLS_KEPT > more.last}
         calls[kind] = calls[kind].plus(more) if kind in calls else more
         return CallStatistics(calls, client or self.client)
@@ -61,7 +62,7 @@ class CallStatistics:
 
 @dataclass(frozen=True)
 class CallingClient:
-    """A client that polls a pool, or reads, by its ``caller_name``."""
+    """A client that polls a pool, or reads. ``name`` is its ``caller_name``."""
 
     provisioner_id: str
     worker_type: str
@@ -77,9 +78,9 @@ class Caller:
 
     provisioner_id: str
     worker_type: str
-    name: str  # workerGroup/workerId, or that of the client
+    name: str  # workerGroup/workerId, or the name of the client
     statistics: CallStatistics
-    worker: WorkerRecord | None = None  # None: a client
+    worker: WorkerRecord | None = None  # None for a client
 
     @property
     def task_queue_id(self) -> str:
@@ -90,12 +91,15 @@ class Caller:
         return self.statistics.last_call
 
     def quarantined_until(self, now: datetime) -> datetime | None:
-        """When the quarantine of the worker ends, None if it is in none."""
+        """When the quarantine of the worker ends, or None if it is not quarantined."""
         return self.worker.quarantine_until if self.worker and self.worker.is_quarantined(now) else None
 
 
 def with_polls(callers: Sequence[Caller]) -> list[Caller]:
-    """The callers; a client that claimed for one worker only is left out, and its calls are the worker's."""
+    """Returns the callers, with a client and its worker as one.
+
+    If a client claimed for one worker only, it is left out, and its calls are added to the worker's.
+    """
     workers: dict[CallingClient, list[WorkerRecord]] = {}
     for caller in callers:
         if caller.worker and caller.statistics.client:
@@ -117,5 +121,8 @@ def with_polls(callers: Sequence[Caller]) -> list[Caller]:
 
 
 def caller_name(caller: str) -> str:
-    """The caller, cut. A clientId of a claim loses its task, so that a worker always has the same name."""
+    """Returns the name of the caller, shortened if it is long.
+
+    The taskId is cut out of a clientId of a claim, so that a worker has the same name for each task.
+    """
     return _TASK_CLIENT.sub(r"task-client/*/on/\1", caller)[:_MAX_CALLER]

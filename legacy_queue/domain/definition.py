@@ -16,8 +16,9 @@ from legacy_queue.domain.times import format_time, given, parse_time
 
 CLOCK_DRIFT = timedelta(minutes=15)
 MAX_DEADLINE = timedelta(days=5)
-MAX_SCOPES = 30 * 1024  # bytes of compact JSON: the claim's certificate lists them, and must fit a header
-MAX_DEFINITION = 900 * 1024  # bytes of compact JSON: with its runs it must fit an entity of 1 MiB
+# bytes of compact JSON: the certificate of a claim lists the scopes and must fit into a header
+MAX_SCOPES = 30 * 1024
+MAX_DEFINITION = 900 * 1024  # bytes of compact JSON: with the runs it must fit into a row of 1 MiB
 
 NO_PROJECT = "none"  # the projectId of a task without a project
 _TIMES = ("created", "deadline", "expires")
@@ -26,7 +27,7 @@ Read = TypeVar("Read")
 
 
 class lazy(Generic[Read]):  # noqa: N801 - a decorator
-    """``functools.cached_property`` of a frozen value, without the lock that Python 3.11 has in it."""
+    """``functools.cached_property`` for a frozen value, without the lock that Python 3.11 takes."""
 
     def __init__(self, read: Callable[[Any], Read]) -> None:
         self._read = read
@@ -35,21 +36,22 @@ class lazy(Generic[Read]):  # noqa: N801 - a decorator
         self._name = name
 
     def __get__(self, value: Any, _owner: type) -> Read:
-        read = value.__dict__[self._name] = self._read(value)  # Python finds it there first, from now on
+        read = value.__dict__[self._name] = self._read(value)  # from now on Python finds it there first
         return read
 
 
 def _field(name: str, read: Callable[[Any], Read]) -> lazy[Read]:
-    # read when it is first asked for: most calls need few of the fields
+    # a field is read when it is first needed, because most calls need few of them
     return lazy(lambda definition: read(definition.wire[name]))
 
 
 @dataclass(frozen=True)
 class TaskDefinition:
-    """A complete definition, which never changes once the task exists.
+    """A complete definition. It never changes once the task exists.
 
-    ``wire`` names the pool by provisionerId and workerType, and has no projectId "none", however they were
-    given. ``dependencies`` are taskIds. A task that depends on itself waits until it is scheduled.
+    ``wire`` always names the pool by provisionerId and workerType, never by taskQueueId, and it leaves out
+    the projectId "none". ``dependencies`` are taskIds. A task that depends on itself waits until a client
+    schedules it.
     """
 
     wire: Mapping[str, Any]
@@ -68,12 +70,15 @@ class TaskDefinition:
         return str(self.wire.get("projectId", NO_PROJECT))
 
     def to_wire(self) -> dict[str, Any]:
-        """The definition in answers: with projectId and taskQueueId."""
+        """Returns the definition as the API answers it, with projectId and taskQueueId."""
         pool = f"{self.wire['provisionerId']}/{self.wire['workerType']}"
         return {**self.wire, "projectId": self.project_id, "taskQueueId": pool}
 
     def check_same(self, given: "TaskDefinition", task_id: str) -> None:
-        """Raise RequestConflict for another definition of the task, as JSON: in Python, 1 equals true."""
+        """Raises RequestConflict if ``given`` is a different definition of this task.
+
+        They are compared as JSON, because in Python 1 equals True.
+        """
         mine, theirs = (
             {name: to_json(value, is_sorted=True) for name, value in definition.wire.items()}
             for definition in (self, given)
@@ -83,13 +88,13 @@ class TaskDefinition:
             verb = "differs" if len(different) == 1 else "differ"
             raise RequestConflict(
                 f"task {task_id} exists with another definition: {', '.join(different)} {verb}. "
-                "Use another taskId, or the same definition",
+                "Use another taskId, or send the same definition",
                 {"existing": self.to_wire(), "given": given.to_wire()},
             )
 
     @classmethod
     def from_wire(cls, task_id: str, body: Mapping[str, Any], now: datetime) -> Self:
-        """Fill in the defaults and check the rules; raises InputError or InputTooLarge."""
+        """Fills in the defaults and checks the rules. Raises InputError or InputTooLarge."""
         pool = dict(zip(("provisionerId", "workerType"), pool_in(body), strict=True))
         times = {name: given(body, name, parse_time) for name in _TIMES if name in body}
         try:
@@ -99,7 +104,7 @@ class TaskDefinition:
         _check_times(**times, now=now)
         for scope in body.get("scopes", ()):
             if scope.endswith("**"):
-                raise InputError(f"the scope {scope!r} ends in '**': at most one '*' may end a scope")
+                raise InputError(f"the scope {scope!r} ends in '**': expected at most one '*' at the end")
         _check_size("the task's scopes have", body.get("scopes", []), MAX_SCOPES)
         defaults = {
             "schedulerId": "-",
@@ -121,14 +126,15 @@ class TaskDefinition:
             wire["priority"] = "lowest"
         _check_size("the task definition has", wire, MAX_DEFINITION)
         definition = cls(wire)
-        vars(definition).update(times)  # or ``lazy`` would parse them again
+        vars(definition).update(times)  # so that ``lazy`` does not parse them again
         return definition
 
 
 def pool_in(body: Mapping[str, Any]) -> tuple[str, str]:
-    """The provisionerId and the workerType of a definition, which names them, or taskQueueId, or all.
+    """Returns provisionerId and workerType of a definition.
 
-    Raises InputError for no pool, or two.
+    The definition names these two, or taskQueueId, or all three. Raises InputError if it names no pool, or
+    two different pools.
     """
     provisioner_id = body.get("provisionerId")
     worker_type = body.get("workerType")
@@ -137,12 +143,12 @@ def pool_in(body: Mapping[str, Any]) -> tuple[str, str]:
         if provisioner_id not in (None, pool[0]) or worker_type not in (None, pool[1]):
             raise InputError(
                 f"taskQueueId is {body['taskQueueId']}, provisionerId {provisioner_id} and workerType "
-                f"{worker_type}: they must name the same pool, and taskQueueId alone is enough"
+                f"{worker_type}: expected the same pool. taskQueueId alone is enough"
             )
         return pool
     if provisioner_id is None or worker_type is None:
         raise InputError(
-            "the definition names no pool: taskQueueId, or both provisionerId and workerType, are required"
+            "the definition names no pool: expected taskQueueId, or both provisionerId and workerType"
         )
     return provisioner_id, worker_type
 

@@ -1,4 +1,4 @@
-"""When a task must be looked at: it is due at takenUntil or its deadline, and the sweeper looks now and then.
+"""When the server must look at a task: at takenUntil, at its deadline, and now and then by the sweeper.
 
 Source: docs/explanation/recovery.md.
 """
@@ -12,25 +12,26 @@ FIRST_LOOK = timedelta(minutes=10)
 
 
 def next_due(task: Task) -> datetime | None:
-    """When the claim or the task ends by time; None for a resolved task."""
+    """When time ends the claim or the task. None if the task is resolved."""
     return None if task.is_resolved else next_due_of(task.last_run, task.definition.deadline)
 
 
 def next_due_of(last_run: Run | None, deadline: datetime) -> datetime:
-    """When the claim or the task ends by time, for an unresolved task with this last run."""
+    """When time ends the claim or the task, for an unresolved task with this last run."""
     return min(deadline, last_run.taken_until) if last_run and last_run.taken_until else deadline
 
 
 def is_due(since: datetime, last_pass: datetime | None, now: datetime) -> bool:
-    """Whether the sweeper must look at a task that has waited since then: after 10 minutes, 20, 40, and so
-    on. ``last_pass`` is the time of the pass before.
+    """Whether the sweeper must look, in this pass, at a task that has waited since then.
+
+    It looks after 10, 20, 40 minutes and so on. ``last_pass`` is the time of the previous pass.
     """
-    # each doubling of the age is one look: a pass is due if a doubling lies between it and the pass before
+    # each time the age doubles, one look is due: did it double between the previous pass and this one?
     return _looks(now - since) > (_looks(last_pass - since) if last_pass else 0)
 
 
 def next_look(since: datetime, now: datetime) -> datetime:
-    """When the sweeper's next look at a task that has waited since then is due."""
+    """When the sweeper must look next at a task that has waited since then."""
     doublings: int = 2 ** _looks(now - since)
     return since + FIRST_LOOK * doublings
 

@@ -1,7 +1,7 @@
-"""The errors: a class for each code that a caller sees.
+"""The errors: one class for each code that a caller sees.
 
-A legacy worker deletes its message on any 4xx and keeps it on a 5xx: so an error is never a 4xx if a retry
-can succeed. Source: docs/reference/errors.md.
+A legacy worker deletes its message after a 4xx and keeps it after a 5xx. So an error must not be a 4xx if a
+retry could succeed. Source: docs/reference/errors.md.
 """
 
 import re
@@ -9,14 +9,15 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
-_TOKEN = re.compile(r"(?=.*[a-z])(?=.*[A-Z])(?=.*[0-9])[A-Za-z0-9_-]{22,}")  # a slugid, or several of them
+_TOKEN = re.compile(r"(?=.*[a-z])(?=.*[A-Z])(?=.*[0-9])[A-Za-z0-9_-]{22,}")  # one or more slugids
 RETRY_AFTER = timedelta(seconds=2)
 _MAX_LOGGED = 255  # characters of an unknown clientId
 
 
 class QueueError(Exception):
-    """A refusal. The message names the wrong value and says what was expected; it never has a secret.
-    ``details`` are for a program, ``reason`` is for the operator.
+    """A refused call. The message names the wrong value and says what was expected. It contains no secret.
+
+    ``details`` are for programs, ``reason`` is for the operator's log.
     """
 
     status = 500
@@ -53,17 +54,18 @@ class InputError(QueueError):
 
 
 class AuthenticationFailed(QueueError):
-    """The credentials are not valid. The message says so if their form is wrong; else only the log says why.
+    """The credentials are not valid. If their form is wrong, the message says how. Else only the log says
+    why.
 
-    A ``reason`` quotes nothing of the request. Only one that ``is_of_form`` is in the message: all others
-    have the same message. ``client_id`` is the clientId in the request, or "". An access token in its place
-    is not shown.
+    A ``reason`` quotes nothing of the request. It is in the message only if ``is_of_form`` is set; without
+    it, all messages are the same. ``client_id`` is the clientId in the request, or "". If somebody sent an
+    access token as clientId, it is not shown.
     """
 
     status = 401
 
     def __init__(self, reason: str, client_id: str = "", *, is_of_form: bool = False) -> None:
-        advice = "check the credentials, when they expire, and the clock they are used by"
+        advice = "check the credentials, when they expire, and the clock of the machine that uses them"
         super().__init__(f"Authentication failed: {reason if is_of_form else advice}")
         self.is_of_form = is_of_form
         self.reason = reason
@@ -74,7 +76,7 @@ class AuthenticationFailed(QueueError):
 class AuthorizationFailed(QueueError):
     """The signature of a message is wrong.
 
-    No scope would help. Taskcluster's own name of that time.
+    More scopes would not help. Taskcluster used this name at that time.
     """
 
     status = 403
@@ -97,7 +99,7 @@ class NoMatchingMethod(QueueError):
 
 
 class RequestConflict(QueueError):
-    """Another worker has the run, the task is resolved, the worker is quarantined, or the like."""
+    """The state does not allow the call: another worker has the run, the task is resolved, and so on."""
 
     status = 409
 
@@ -115,7 +117,7 @@ class LengthRequired(QueueError):
 
 
 class InputTooLarge(QueueError):
-    """The body, or what is stored of it, is over its limit."""
+    """The body, or what would be stored of it, is larger than its limit."""
 
     status = 413
 
@@ -123,11 +125,11 @@ class InputTooLarge(QueueError):
 class MisdirectedRequest(QueueError):
     """The server does not answer to this `Host`: see the setting `allowed-hosts`."""
 
-    status = 421  # a host that is not this server's: not 403, which more scopes would cure
+    status = 421  # not 403, because a client could take that for a missing scope
 
 
 class ServiceUnavailable(QueueError):
-    """Storage or broker is away, or the server is at a limit. See `retry-after`."""
+    """The storage or the broker is unreachable, or the server is at a limit. Wait for `retry-after`."""
 
     status = 503
 

@@ -1,6 +1,6 @@
 """The exchanges of the queue, and the messages on them.
 
-Source: "Queue AMQP Exchanges", which leaves task-failed out, and docs/explanation/recovery.md#events; the
+Source: "Queue AMQP Exchanges" (which lacks task-failed) and docs/explanation/recovery.md#events; the
 schemas of today's queue for sealing and priorities.
 """
 
@@ -42,7 +42,7 @@ OPTIONAL = ("runId", "workerGroup", "workerId", "reserved")  # they may be ``_``
 
 @dataclass(frozen=True)
 class Exchange:
-    """A topic exchange; ``always`` are optional words that are never ``_`` in its routing keys."""
+    """A topic exchange. ``always`` names the optional words that are never ``_`` on this exchange."""
 
     name: str
     title: str
@@ -56,12 +56,12 @@ class Exchange:
 
 
 _WORKER_WORDS = ("runId", "workerGroup", "workerId")
-_CREATED = "An artifact was recorded; its content may still be on its way."
+_CREATED = "An artifact was recorded; its content may still be uploading."
 _EXCEPTION = "A task could not be run; reasonResolved of its last run says why."
-_RESOLVED = "Every task of a group is resolved. Repeated when tasks that joined later are resolved, too."
-_SEALED = "A task group was sealed: it takes no new task."
-_CHANGED = "The priority of a task was changed, by itself or with its group."
-_ALL_CHANGED = "The priority of the unresolved tasks of a group was changed. Each has its own message."
+_RESOLVED = "Every task of a group is resolved. Published again if tasks join later and are resolved, too."
+_SEALED = "A task group was sealed: no task can be added to it."
+_CHANGED = "The priority of a task was changed, alone or with its group."
+_ALL_CHANGED = "The priority of the unresolved tasks of a group was changed. Each task has a message too."
 EXCHANGES: Mapping[str, Exchange] = {
     exchange.name: exchange
     for exchange in (
@@ -89,7 +89,7 @@ EXCHANGES: Mapping[str, Exchange] = {
 class Event:
     """A message on an exchange of EXCHANGES; ``routes`` are CC'ed as ``route.<route>``.
 
-    ``only``: the one of SHAPES that has such a message, if not both.
+    ``only`` is set if just one of SHAPES has such a message: then it names this shape.
     """
 
     exchange: str
@@ -104,7 +104,7 @@ class Event:
         return Event(self.exchange, self.routing_key, self.routes, payload, self.only)
 
     def as_of_today(self) -> "Event":
-        """The event in today's shape: task-defined is about the task before its first run."""
+        """The event in today's shape, in which task-defined shows the task before its first run."""
         if self.exchange != "task-defined":
             return self
         words = self.routing_key.split(".")
@@ -114,7 +114,7 @@ class Event:
 
 
 def task_event(name: str, task: Task, run_id: int | None = None) -> Event:
-    """The event ``name`` about a run, by default the latest; ``task-defined`` is only about the task."""
+    """Returns the event ``name`` about a run, by default the latest. ``task-defined`` is about no run."""
     run = task.last_run if run_id is None else task.runs[run_id]
     worker = run.worker if run else None
     wire = task.definition.wire
@@ -143,23 +143,23 @@ def task_event(name: str, task: Task, run_id: int | None = None) -> Event:
 
 
 def run_retried(task: Task, run_id: int) -> Event:
-    """The run was resolved as exception, and ``task`` has the run that retries it."""
+    """Returns the event for a run that was resolved as exception; ``task`` has the run that retries it."""
     return replace(task_event("task-exception", task, run_id), only="today")
 
 
 def group_resolved(task_group_id: str, scheduler_id: str) -> Event:
-    """Every task of the group is resolved."""
+    """Returns the event that every task of the group is resolved."""
     return _group_event("task-group-resolved", task_group_id, scheduler_id)
 
 
 def group_sealed(task_group_id: str, scheduler_id: str, expires: datetime, sealed: datetime) -> Event:
-    """The group takes no new task after ``sealed``."""
+    """Returns the event that no task can be added to the group after ``sealed``."""
     times = {"expires": format_time(expires), "sealed": format_time(sealed)}
     return _group_event("task-group-sealed", task_group_id, scheduler_id, **times)
 
 
 def group_priority_changed(task_group_id: str, scheduler_id: str, priority: str, count: int) -> Event:
-    """A call has changed the priority of ``count`` tasks of the group."""
+    """Returns the event that a call changed the priority of ``count`` tasks of the group."""
     about = {"newPriority": priority, "tasksAffected": count}
     return _group_event("task-group-priority-changed", task_group_id, scheduler_id, **about)
 
@@ -170,7 +170,7 @@ def _group_event(name: str, task_group_id: str, scheduler_id: str, **more: Any) 
 
 
 def priority_changed(task: Task, change: PriorityChange) -> Event:
-    """A change of the task's priority; ``task`` is as it was then, except for later changes."""
+    """Returns the event for this change; ``task`` is the task at that time, except for later changes."""
     event = task_event("task-priority-changed", task)
     status = {**task.status(), "priority": change.new}
     about = {"version": 1, "status": status, "oldPriority": change.old, "newPriority": change.new}
@@ -180,13 +180,14 @@ def priority_changed(task: Task, change: PriorityChange) -> Event:
 def events_since(
     task: Task, since: datetime, artifacts: Mapping[int, Sequence[Event]] = MappingProxyType({})
 ) -> list[Event]:
-    """The events of the task since then, in order, derived from its runs; some may have been published
-    before.
+    """Returns the events of the task since then, in order, derived from its runs.
 
-    task-defined is one of them if no run was scheduled before. ``artifacts`` are events of artifacts by
+    Some of them may have been published before.
+
+    task-defined is included unless a run was scheduled earlier. ``artifacts`` are the events of artifacts, by
     runId.
     """
-    # a task has no time of its definition: one with runs was defined, at the latest, with its first run
+    # a task does not store when it was defined; if it has runs, it was defined with the first one or before
     is_new = not task.runs or task.runs[0].scheduled >= since
     first = task.when_pending(0) if task.runs else task
     events = [task_event("task-defined", first)] if is_new else []
@@ -201,7 +202,7 @@ def events_since(
         pending = task.when_pending(run.run_id)
         then = task.up_to(run.run_id)
         if run.reason_created != "exception" and run.scheduled >= since:  # else it was never pending
-            if run.is_retry:  # the exception before it is published together with its retry
+            if run.is_retry:  # the exception of the run before is published together with the retry
                 events.append(run_retried(pending, run.run_id - 1))
             events.append(task_event("task-pending", pending))
         add_changes(pending, run.started or run.scheduled)

@@ -1,17 +1,19 @@
-"""What answers and events have since 2018, which strict readers of that time refuse, and have no more.
+"""What has been added to answers and events since 2018, and what has been removed.
 
-Source: the schemas of the original queue's last whole version, 84a800f5, and of today's. An answer or event
-that is not named here is the same in both generations, or only today's queue has it.
+Strict readers of 2018 refuse what was added. So an answer or event in the shape of 2018 leaves it out.
+
+Source: the schemas of the original queue's last complete version, 84a800f5, and of today's queue. An answer
+or event that is not named here is the same in both generations, or exists only in today's queue.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
-BY_PATH = "by-path"  # 2018 under /v1, else today
+BY_PATH = "by-path"  # the shape of 2018 under /v1, elsewhere today's
 SHAPES = ("2018", "today")
 MAX_DEPENDENCIES = 10_000  # of a task
 MAX_DEPENDENCIES_2018 = 100
-# by property: what differs in its value, None to leave it out
+# for each property: what differs in its value, or None if the property is left out
 Difference = Mapping[str, Any]
 
 _OF_A_POOL = dict.fromkeys(("taskQueueId",))
@@ -20,12 +22,12 @@ _STATUS = {**_OF_A_TASK, "priority": None}
 _BOTH = {"status": _STATUS, "task": _OF_A_TASK}
 _OF_A_WORKER = dict.fromkeys(("taskQueueId", "lastDateActive", "quarantineDetails"))
 _EVENT = {"status": _STATUS, "task": None}
-# both redirect to other places, as a reference does
+# link and object redirect elsewhere, as a reference does
 _OF_AN_ARTIFACT = {"storageType": {"link": "reference", "object": "reference"}, "contentLength": None}
 _NO_ACTIONS: Difference = {"actions": None}
 
 SINCE_2018: Mapping[str, Difference] = {
-    # by the schema of the answer
+    # by the name of the answer's schema
     "task": _OF_A_TASK,
     "task-status-response": _BOTH,
     "task-claim-response": _BOTH,
@@ -39,12 +41,12 @@ SINCE_2018: Mapping[str, Difference] = {
     "list-workertypes-response": {"workerTypes": _OF_A_POOL},
     "worker-response": _OF_A_WORKER,
     "list-workers-response": {"workers": _OF_A_WORKER},
-    # by the exchange of the event
+    # by the name of the event's exchange
     "artifact-created": {"status": _STATUS, "artifact": _OF_AN_ARTIFACT},
     **dict.fromkeys(("task-defined", "task-pending", "task-running"), _EVENT),
     **dict.fromkeys(("task-completed", "task-failed", "task-exception"), _EVENT),
 }
-# by the schema of the answer: today's queue has no actions, and its schemas allow no other property
+# by the name of the answer's schema: today's queue has no actions, and its schemas forbid other properties
 TODAY: Mapping[str, Difference] = {
     **dict.fromkeys(("provisioner-response", "workertype-response", "worker-response"), _NO_ACTIONS),
     "list-provisioners-response": {"provisioners": _NO_ACTIONS},
@@ -52,7 +54,7 @@ TODAY: Mapping[str, Difference] = {
 
 
 def reshaped(value: Any, difference: Any) -> Any:
-    """The value as the other generation has it; a text may be another text."""
+    """Returns the value as the other generation has it. ``difference`` says what to leave out or replace."""
     match value:
         case dict():
             other = {**value}

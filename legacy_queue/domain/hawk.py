@@ -1,8 +1,8 @@
 """Hawk, the HTTP authentication of Taskcluster, as in npm's hawk 2 to 6 and in mohawk.
 
-A request is signed in its Authorization header or, a GET, in the ``bewit`` parameter of its target. The
-MAC covers the raw request target: a decoded target is refused. No key, MAC or header is in a refusal. Nonces
-are not remembered: every call of the queue is safe to repeat.
+A request is signed in its Authorization header. A GET can be signed in the ``bewit`` parameter of its target
+instead. The MAC covers the raw request target, so a decoded target does not match. No error contains a key, a
+MAC or a header. The server does not remember nonces, because every call of the queue is safe to repeat.
 """
 
 import base64
@@ -17,8 +17,8 @@ from urllib.parse import unquote
 from legacy_queue.domain.errors import AuthenticationFailed
 from legacy_queue.domain.times import MILLISECOND, epoch_milliseconds
 
-MAX_SKEW = timedelta(minutes=15)  # exactly so much is accepted
-# of a header or a bewit: of a task with 30 KiB of scopes, which are encoded twice in a bewit
+MAX_SKEW = timedelta(minutes=15)  # exactly 15 minutes still pass
+# of a header or a bewit: enough for the claim of a task with 30 KiB of scopes, encoded twice in a bewit
 MAX_LENGTH = 72 * 1024
 
 # names in a header, and in Signature
@@ -32,13 +32,14 @@ _PLAIN = re.compile(r"[ -\[\]-~]*")
 _SECONDS = re.compile("[0-9]{1,15}")
 _PAIRS = re.compile(rf"{_PAIR.pattern}(?:,{_PAIR.pattern})*(?:,\s*)?")
 _FORM = 'Hawk id="..", ts="..", nonce="..", mac=".."'
-_MALFORMED_BEWIT = "the bewit is no base64 of clientId, end, MAC and ext with a backslash between them"
+_MALFORMED_BEWIT = "the bewit is not base64 of clientId, end, MAC and ext with a backslash between them"
 
 
 @dataclass(frozen=True)
 class SignedRequest:
-    """A request as received; ``target`` is raw, not decoded, and may have a bewit. The client addressed this
-    ``host`` and ``port``, also behind a proxy.
+    """A request as received. ``target`` is raw, not decoded, and may have a bewit.
+
+    ``host`` and ``port`` are what the client addressed, even if the server is behind a proxy.
     """
 
     method: str
@@ -52,8 +53,10 @@ class SignedRequest:
 
 @dataclass(frozen=True)
 class Signature:
-    """The signature of a request, not trusted before ``verify``. ``timestamp`` is in seconds: when the
-    request was signed, or when the bewit ends. ``target`` is without the bewit.
+    """The signature of a request. Do not trust it before ``verify``.
+
+    ``timestamp`` is in seconds: when the request was signed, or when the bewit expires. ``target`` is without
+    the bewit.
     """
 
     kind: Literal["header", "bewit"]
@@ -69,20 +72,20 @@ class Signature:
 
 
 def read_signature(request: SignedRequest) -> Signature | None:
-    """The signature; None if there is none. Raises AuthenticationFailed, which says what is malformed."""
+    """Returns the signature, or None if there is none. Raises AuthenticationFailed if it is malformed."""
     bewit, target = _split_bewit(request.target)
     if bewit is None:
         return None if request.authorization is None else _read_header(request.authorization, target)
     if request.authorization is not None:
-        raise _malformed("the request has an Authorization header and a bewit: send one of them")
+        raise _malformed("the request has an Authorization header and a bewit: send only one of them")
     if request.method.upper() not in ("GET", "HEAD"):
         raise _malformed("a bewit is for a GET: sign this request in its Authorization header")
     return _read_bewit(bewit, target)
 
 
 def _split_bewit(target: str) -> tuple[str | None, str]:
-    """The bewit, and the target without it."""
-    if "bewit" not in target:  # almost every request: nothing to take apart
+    """Splits a target into its bewit and the target without it."""
+    if "bewit" not in target:  # true for almost every request
         return None, target
     path, _, query = target.partition("?")
     parameters = query.split("&")
@@ -100,19 +103,23 @@ def _read_header(header: str, target: str) -> Signature:
     """``Hawk id="a", ts="1", ..``; an empty attribute equals an absent one."""
     scheme, _, text = header.partition(" ")
     if scheme.lower() != "hawk":
-        raise _malformed("the Authorization header has another scheme than Hawk")
+        raise _malformed("the scheme of the Authorization header is not Hawk")
     if len(header) > MAX_LENGTH:
         raise _malformed(f"the Authorization header is longer than {MAX_LENGTH} characters")
     if not _is_plain(header):
-        raise _malformed("the Authorization header has a backslash, or what is not printable ASCII")
-    if not _PAIRS.fullmatch(text):  # findall alone would skip what is no pair
+        raise _malformed(
+            "the Authorization header has a backslash or a character that is not printable ASCII"
+        )
+    if not _PAIRS.fullmatch(text):  # findall alone would skip whatever is not a pair
         raise _malformed(f"the Authorization header is not of the form {_FORM}")
     pairs = _PAIR.findall(text)
     values = dict(pairs)
     if len(values) != len(pairs):
         raise _malformed("the Authorization header has an attribute twice")
     if not values.keys() <= _NAMES:
-        raise _malformed(f"the Authorization header has another attribute than {', '.join(_FIELDS)}")
+        raise _malformed(
+            f"the Authorization header has an unknown attribute: expected only {', '.join(_FIELDS)}"
+        )
     if missing := [name for name in _REQUIRED if name not in values or not values[name]]:
         raise _malformed(f"the Authorization header has no {' and no '.join(missing)}")
     _check_seconds(values["ts"])
@@ -121,7 +128,7 @@ def _read_header(header: str, target: str) -> Signature:
 
 
 def _read_bewit(bewit: str, target: str) -> Signature:
-    """Base64 of the id, the end, the MAC and ext, which may be empty, with a backslash between them."""
+    """Reads base64 of id, end, MAC and ext, with backslashes between them. ext may be empty."""
     if len(bewit) > MAX_LENGTH:
         raise _malformed(f"the bewit is longer than {MAX_LENGTH} characters")
     try:
@@ -136,8 +143,8 @@ def _read_bewit(bewit: str, target: str) -> Signature:
 
 
 def _check_seconds(text: str) -> None:
-    if not _SECONDS.fullmatch(text):  # int reads digits of other scripts, too
-        raise _malformed("the timestamp is no number of seconds")
+    if not _SECONDS.fullmatch(text):  # int would read digits of other scripts, too
+        raise _malformed("the timestamp is not a number of seconds")
 
 
 def _malformed(reason: str) -> AuthenticationFailed:
@@ -150,11 +157,12 @@ def _is_plain(text: str) -> bool:
 
 
 def verify(signature: Signature, request: SignedRequest, access_token: str, now: datetime) -> None:
-    """Raise AuthenticationFailed unless the request was signed with this token and is in time. The body is
-    covered if the signature has a payload hash.
+    """Raises AuthenticationFailed unless the request was signed with this token and in time.
+
+    The body is checked if the signature has a payload hash.
     """
     is_bewit = signature.kind == "bewit"
-    # the MAC first: the log blames a clock only where the key was right
+    # check the MAC first, so that the log blames a clock only if the key was right
     if not hmac.compare_digest(_mac(signature, request, access_token), signature.mac):
         raise AuthenticationFailed("wrong key (MAC), or another method, host, port or target was signed")
     if not _payload_matches(signature, request):
@@ -170,9 +178,9 @@ def verify(signature: Signature, request: SignedRequest, access_token: str, now:
 def _payload_matches(signature: Signature, request: SignedRequest) -> bool:
     """Whether the body has the signed hash.
 
-    Python's client hashes an empty body without a content type, and then aiohttp, below scriptworker, sends
-    ``application/octet-stream`` with it. The content type of an empty body proves nothing, so both are
-    accepted.
+    Python's client hashes an empty body without a content type. In scriptworker, aiohttp then sends it with
+    ``application/octet-stream``. The content type of an empty body does not matter, so both hashes are
+    valid.
     """
     if not signature.payload_hash:
         return True
@@ -182,7 +190,7 @@ def _payload_matches(signature: Signature, request: SignedRequest) -> bool:
 
 
 def payload_hash(body: bytes, content_type: str) -> str:
-    """Base64 SHA-256 of the body under its content type, lower-cased and without parameters."""
+    """Returns base64 SHA-256 of the body and its content type, in lower case and without parameters."""
     media_type = content_type.partition(";")[0].strip().lower()
     digest = hashlib.sha256(_bytes(f"hawk.1.payload\n{media_type}\n") + body + b"\n").digest()
     return base64.b64encode(digest).decode()
@@ -191,7 +199,7 @@ def payload_hash(body: bytes, content_type: str) -> str:
 def sign_header(
     request: SignedRequest, client_id: str, access_token: str, now: datetime, nonce: str, ext: str = ""
 ) -> str:
-    """The Authorization header of a request; the body is covered unless its content type is None."""
+    """Returns the Authorization header of a request. It covers the body unless the content type is None."""
     covered = "" if request.content_type is None else payload_hash(request.body, request.content_type)
     timestamp = str(epoch_milliseconds(now) // 1000)
     signature = Signature("header", client_id, timestamp, request.target, "", nonce, covered, ext)
@@ -203,7 +211,7 @@ def sign_header(
 def sign_bewit(
     request: SignedRequest, client_id: str, access_token: str, end: datetime, ext: str = ""
 ) -> str:
-    """The ``bewit`` parameter with which a GET of the target, which has none, is signed until ``end``."""
+    """Returns the ``bewit`` parameter that signs a GET of the target until ``end``."""
     signature = Signature("bewit", client_id, str(epoch_milliseconds(end) // 1000), request.target, ext=ext)
     mac = _mac(signature, request, access_token)
     text = "\\".join((client_id, signature.timestamp, mac, ext))
@@ -211,7 +219,7 @@ def sign_bewit(
 
 
 def decode_base64(text: str) -> bytes:
-    """Base64 of either alphabet, padded or not; raises ValueError for anything else."""
+    """Decodes base64 of either alphabet, with or without padding. Raises ValueError for anything else."""
     standard = text.rstrip("=").replace("-", "+").replace("_", "/")
     return base64.b64decode(standard + "=" * (-len(standard) % 4), validate=True)
 
@@ -221,21 +229,21 @@ def _mac(signature: Signature, request: SignedRequest, access_token: str) -> str
         f"hawk.1.{signature.kind}",
         signature.timestamp,
         signature.nonce,
-        # a bewit is signed for GET, and used for HEAD too
+        # a bewit signs a GET, and is valid for a HEAD as well
         "GET" if signature.kind == "bewit" else request.method.upper(),
         signature.target,
         request.host.lower(),
         str(request.port),
         signature.payload_hash,
         signature.ext,
-        # npm's hawk signs dlg, also an empty one, only where there is an app
+        # npm's hawk signs dlg, even if it is empty, but only if there is an app
         *([signature.app, signature.dlg] if signature.app else []),
-        "",  # the last line ends too
+        "",  # so that the last line ends with a newline
     ]
     text = "\n".join(lines)
     return base64.b64encode(hmac.digest(_bytes(access_token), _bytes(text), hashlib.sha256)).decode()
 
 
 def _bytes(text: str) -> bytes:
-    """UTF-8 of any text, also of lone surrogates, without an error."""
+    """Encodes any text as UTF-8, even lone surrogates, without an error."""
     return text.encode("utf-8", "surrogatepass")

@@ -7,7 +7,7 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 def is_address(host: str) -> bool:
-    """Whether it is an address of IP, or localhost."""
+    """Whether the host is an IP address or localhost."""
     with suppress(ValueError):
         ipaddress.ip_address(host)
         return True
@@ -15,7 +15,7 @@ def is_address(host: str) -> bool:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches the host. No name but localhost counts."""
+    """Whether only this machine can reach the host. Of all names, only localhost counts."""
     with suppress(ValueError):
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     return False

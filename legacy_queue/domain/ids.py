@@ -4,7 +4,7 @@ import base64
 import secrets
 
 TASK_ID = r"[A-Za-z0-9_-]{8}[Q-T][A-Za-z0-9_-][CGKOSWaeimquy26-][A-Za-z0-9_-]{10}[AQgw]"
-# provisionerId, workerType, schedulerId, workerGroup, workerId: as long as in today's queue
+# provisionerId, workerType, schedulerId, workerGroup, workerId: with the maximum length of today's queue
 IDENTIFIER = r"[a-zA-Z0-9-_]{1,38}"
 TASK_QUEUE_ID = f"{IDENTIFIER}/{IDENTIFIER}"  # <provisionerId>/<workerType>
 TODAYS_TASK_QUEUE_ID = f"{IDENTIFIER}/[a-z](?:[-a-z0-9]{{0,36}}[a-z0-9])?"

@@ -1,4 +1,4 @@
-"""Values as JSON, at a tenth of the cost of Python's ``json``."""
+"""Writes and reads JSON at a tenth of the cost of Python's ``json``."""
 
 import json
 from collections.abc import Callable
@@ -10,14 +10,16 @@ _OPTIONS = orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_DATACLASS
 
 
 def to_json(value: Any, *, is_sorted: bool = False, default: Callable[[Any], str] | None = None) -> bytes:
-    """Compact JSON in UTF-8, the inverse of ``json.loads``; with ``is_sorted`` the keys are in order.
+    """Returns compact JSON in UTF-8. With ``is_sorted`` the keys are in order.
 
-    ``default`` makes text of what JSON does not know. A value without NaN: no parsed body has any.
+    ``default`` turns values that JSON does not know into text. The value must not contain NaN; a parsed body
+    never does.
     """
     options = _OPTIONS | orjson.OPT_SORT_KEYS if is_sorted else _OPTIONS
     try:
         return orjson.dumps(value, default, options)
-    except TypeError:  # lone surrogates, more than 64 bits, deep nesting: a payload, or a field of a log
+    # lone surrogates, more than 64 bits or deep nesting, in a payload or a field of the log
+    except TypeError:
         text = json.dumps(
             value, ensure_ascii=False, separators=(",", ":"), sort_keys=is_sorted, default=default
         )
@@ -25,5 +27,5 @@ def to_json(value: Any, *, is_sorted: bool = False, default: Callable[[Any], str
 
 
 def from_json(content: bytes) -> Any:
-    """The inverse of ``to_json`` for what a body may hold; raises ValueError."""
+    """Reads the JSON of a body. Raises ValueError."""
     return orjson.loads(content)

@@ -12,14 +12,15 @@ from datetime import datetime, timedelta
 from legacy_queue.domain.ids import TASK_ID, RunKey
 from legacy_queue.domain.json_bytes import to_json
 
-# what a worker does with the signed URLs of a queue: the names of these requests, as others have endpoints
+# Names for the requests that workers send to signed URLs. They stand where other requests have their
+# endpoint.
 RECEIVE = "azure.receive"
 DELETE = "azure.delete"
 
 
 @dataclass(frozen=True)
 class MessageLease:
-    """The right to change a message next: Azure gives it to the client that received, put or updated it."""
+    """The right to change or delete a message. Azure gives it to whoever last put, received or updated it."""
 
     message_id: str
     receipt: str = field(repr=False)
@@ -32,7 +33,7 @@ def message_signature(task_id: str, run_id: int, secret: bytes) -> str:
 
 
 def signature_is_valid(signature: str, task_id: str, run_id: int, secrets: Sequence[bytes]) -> bool:
-    """Whether one of the secrets made this signature; an old secret is accepted while it is listed."""
+    """Whether one of the secrets made this signature. An old secret is valid as long as it is in the list."""
     valid = (message_signature(task_id, run_id, secret).encode() for secret in secrets)
     return any(hmac.compare_digest(signature.encode(), expected) for expected in valid)
 
@@ -44,7 +45,7 @@ def message_text(task_id: str, run_id: int, secret: bytes) -> str:
 
 
 def read_message(text: str) -> tuple[str, int, str]:
-    """taskId, runId and signature: the inverse of ``message_text``. Raises ValueError."""
+    """Returns taskId, runId and signature: the inverse of ``message_text``. Raises ValueError."""
     try:
         wire = json.loads(base64.b64decode(text, validate=True))
         task_id = wire["taskId"]
@@ -53,31 +54,31 @@ def read_message(text: str) -> tuple[str, int, str]:
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ValueError(f"not a work message: {type(error).__name__}") from None
     if not (isinstance(task_id, str) and type(run_id) is int and isinstance(signature, str)):
-        raise ValueError("not a work message: a value of another type")
+        raise ValueError("not a work message: a value has the wrong type")
     if not re.fullmatch(TASK_ID, task_id) or run_id < 0:
-        raise ValueError("not a work message: the taskId is no slugid, or the runId negative")
+        raise ValueError("not a work message: the taskId is not a slugid, or the runId is negative")
     return task_id, run_id, signature
 
 
 def needs_message(state: str, *, is_held: bool) -> bool:
-    """Whether a task in that state must have a message: for its pending run, or the held one of its claim.
+    """Whether a task in that state must have a message: a visible one if it is pending, or a held one.
 
-    A claim that ends about at the deadline or later holds none: see ``outcome.message_held``.
+    A claim that lasts until about the deadline holds no message: see ``outcome.message_held``.
     """
     return state == "pending" or is_held
 
 
 def lacks_messages(needed: int, messages: int) -> bool:
-    """Whether a message of a pool was lost, told from numbers alone: ``needed`` tasks of it need one each.
+    """Whether a pool has lost a message, judged by numbers alone: ``needed`` tasks need a message each.
 
-    A message too many, of a task that ended, hides a lost one until a worker has received it.
+    A message of a task that has ended makes up for a lost one in this count, until a worker receives it.
     """
     return messages < needed
 
 
 @dataclass(frozen=True)
 class PeekedMessage:
-    """A message of a work queue. ``run`` is the taskId and the runId, None if the text is not a work message.
+    """A message of a work queue. ``run`` is its taskId and runId, or None if the text is not a work message.
     ``visible_in`` is 0 for a visible message.
     """
 
@@ -91,7 +92,7 @@ class PeekedMessage:
 
 @dataclass(frozen=True)
 class Peeked:
-    """Messages, highest priority first, and how many more there are that storage does not show."""
+    """Messages, highest priority first, and how many more there are that the storage does not show."""
 
     messages: list[PeekedMessage]
     hidden: int

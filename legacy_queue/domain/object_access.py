@@ -1,4 +1,4 @@
-"""Objects of today's Object service: here an object has the bytes of an artifact of the type ``object``.
+"""Objects of today's Object service. Here an object holds the bytes of an artifact of the type ``object``.
 
 Source: the ``upload`` and ``download`` of today's clients, and the schemas of its object service.
 """
@@ -20,7 +20,7 @@ DOWNLOAD_METHODS = ("getUrl", "simple")  # the preferred method first
 _HASHES = ("sha256", "sha512")
 _UPLOAD_ACCESS = timedelta(days=1)
 _DOWNLOAD_ACCESS = timedelta(hours=1)
-_DRIFT = timedelta(minutes=15)  # of clocks: credentials are valid from this time before now
+_DRIFT = timedelta(minutes=15)  # of clocks: credentials are valid from this long before now
 
 
 def object_name(artifact: ObjectArtifact) -> str:
@@ -29,7 +29,7 @@ def object_name(artifact: ObjectArtifact) -> str:
 
 
 def artifact_key(name: str) -> tuple[str, int, str]:
-    """The inverse for a name that matches OBJECT_NAME: taskId, runId and the artifact's name."""
+    """Returns taskId, runId and artifact name of an object's name, which must match OBJECT_NAME."""
     _, task_id, run_id, artifact_name = name.split("/", 3)
     return task_id, int(run_id), artifact_name
 
@@ -37,9 +37,9 @@ def artifact_key(name: str) -> tuple[str, int, str]:
 def upload_access(
     artifact: ObjectArtifact, issuer: Client, now: datetime, expires: datetime
 ) -> dict[str, Any]:
-    """The answer of createArtifact: the object's name, its uploadId, and credentials to upload it.
+    """Returns the answer of createArtifact: the object's name, its uploadId, and credentials to upload it.
 
-    ``now`` and ``expires`` are by the clock that checks credentials.
+    ``now`` and ``expires`` are in real time, because credentials are checked in real time.
     """
     project_id = artifact.project_id
     expiry = min(expires, now + _UPLOAD_ACCESS)
@@ -52,27 +52,32 @@ def upload_access(
 
 
 def download_access(artifact: ObjectArtifact, issuer: Client, now: datetime) -> dict[str, Any]:
-    """The answer of ``artifact``: the object's name, and credentials to download it."""
+    """Returns the answer of ``artifact``: the object's name, and credentials to download it."""
     return _access(artifact, "download", "", issuer, now, now + _DOWNLOAD_ACCESS)
 
 
 def check_upload(artifact: ObjectArtifact, body: Mapping[str, Any]) -> None:
-    """Raise InputError or RequestConflict if the body is not of this object's upload."""
+    """Raises InputError or RequestConflict if the body does not belong to this object's upload."""
     name = object_name(artifact)
     project_id = artifact.project_id
     if body["projectId"] != project_id:
-        raise InputError(f"object {name!r} has the projectId {project_id!r}, not {body['projectId']!r}")
+        raise InputError(
+            f"projectId is {body['projectId']!r}: expected {project_id!r}, the project of {name!r}"
+        )
     if body["uploadId"] != artifact.upload_id:
-        raise RequestConflict(f"object {name!r} has another uploadId: createArtifact answers it")
+        raise RequestConflict(
+            f"object {name!r} has another uploadId: use the one in the answer of createArtifact"
+        )
     if "expires" in body and given(body, "expires", parse_time) != artifact.expires:
         expires = format_time(artifact.expires)
         raise RequestConflict(f"object {name!r} expires at {expires}, not at {body['expires']}")
 
 
 def finished(artifact: ObjectArtifact, hashes: Mapping[str, str]) -> ObjectArtifact:
-    """The artifact after its upload, with the hashes of its content. Safe to repeat with the same hashes.
+    """Returns the artifact after its upload, with the hashes of its content.
 
-    Raises RequestConflict. Hashes other than SHA-256 and SHA-512 are left out.
+    Safe to repeat with the same hashes; raises RequestConflict for other hashes. Only SHA-256 and SHA-512 are
+    kept.
     """
     new = {name: hashes[name] for name in _HASHES if name in hashes}
     if artifact.hashes is None:
@@ -86,11 +91,13 @@ def finished(artifact: ObjectArtifact, hashes: Mapping[str, str]) -> ObjectArtif
 
 
 def download_method(accepted: Mapping[str, Any]) -> str:
-    """The preferred method that the caller accepts; raises NoMatchingMethod."""
+    """Returns the preferred method of those that the caller accepts. Raises NoMatchingMethod."""
     for method in DOWNLOAD_METHODS:
         if method in accepted:
             return method
-    raise NoMatchingMethod(f"objects are downloaded by {' or '.join(DOWNLOAD_METHODS)}: accept one of them")
+    raise NoMatchingMethod(
+        f"the caller accepts no method that works here: expected {' or '.join(DOWNLOAD_METHODS)}"
+    )
 
 
 def _access(

@@ -1,4 +1,4 @@
-"""The result of a transition: the task, and the effects on its messages and events.
+"""The result of a transition: the new task, what to do with its messages, and which events to publish.
 
 Source: docs/explanation/held-message.md.
 """
@@ -13,15 +13,16 @@ from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.domain.task import Task
 from legacy_queue.domain.times import whole_seconds
 
-# Azure does not hide a message up to the end of its time to live. That end was counted in whole seconds when
-# the message was put; two seconds cover both roundings.
+# Azure refuses to hide a message until its time to live ends. Azure rounded that end to whole seconds when
+# the message was put, and rounds the time to hide it. Two seconds cover both.
 _EXPIRY_MARGIN = timedelta(seconds=2)
 
 
 @dataclass(frozen=True)
 class Hold:
-    """Before the task is written: a message for ``run_id`` is hidden until then. It is the leased message, or
-    a new message if the lease is stale.
+    """To be done before the task is written: hide a message for ``run_id`` until then.
+
+    The leased message is used. If there is no lease or it is stale, a new message is put.
     """
 
     run_id: int
@@ -31,7 +32,7 @@ class Hold:
 
 @dataclass(frozen=True)
 class Offer:
-    """After the task is written: a message for the pending ``run_id`` becomes visible, chosen as for Hold."""
+    """To be done after the task is written: show a message for the pending ``run_id``, chosen as for Hold."""
 
     run_id: int
     lease: MessageLease | None = None
@@ -39,7 +40,7 @@ class Offer:
 
 @dataclass(frozen=True)
 class DeleteMessage:
-    """After the task is written: the message in ``queue`` is deleted if that is still possible."""
+    """To be done after the task is written: delete the message in ``queue`` if the lease is still valid."""
 
     lease: MessageLease
     queue: WorkQueue
@@ -47,8 +48,10 @@ class DeleteMessage:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Once the task is written, ``events`` are published, ``message_effect`` is applied, and the caller gets
-    the task, or ``refusal`` as an error.
+    """The task to write, and what follows once it is written.
+
+    First ``hold`` is applied, then the task is written, then ``message_effect`` is applied and ``events`` are
+    published. The caller gets the task or, if there is a ``refusal``, this error.
     """
 
     task: Task
@@ -56,19 +59,20 @@ class Outcome:
     message_effect: Offer | DeleteMessage | None = None
     events: tuple[Event, ...] = ()
     refusal: QueueError | None = None
-    # Whether only somebody can ask for it who has a message or an answer that came after all earlier events
-    # of the task. So nobody has to find out whether they were published.
+    # True if the caller must have seen a message or an answer that the queue sends only after all earlier
+    # events of the task were published. Then nobody has to find out whether they were published.
     shows_events: bool = False
 
 
 def task_defined(task: Task) -> Outcome:
-    """The task exists, pending or unscheduled."""
+    """The outcome for a new task, pending or unscheduled."""
     return task_pending(task, before=(task_event("task-defined", task),))
 
 
 def task_pending(task: Task, held: MessageLease | None = None, before: tuple[Event, ...] = ()) -> Outcome:
-    """If the task is pending, its last run is offered, by the held message if there is one. The events
-    ``before`` come first.
+    """The outcome for a task that may be pending: if it is, its last run is offered.
+
+    The held message is used if there is one. The events ``before`` are published first.
     """
     if task.state != "pending":
         return Outcome(task, events=before)
@@ -77,12 +81,12 @@ def task_pending(task: Task, held: MessageLease | None = None, before: tuple[Eve
 
 
 def task_retried(task: Task, held: MessageLease | None = None) -> Outcome:
-    """The last run but one was resolved as exception, and the last run is pending instead."""
+    """The outcome for a retry: the run before the last was resolved as exception, the last is pending."""
     return task_pending(task, held, before=(run_retried(task, len(task.runs) - 2),))
 
 
 def task_resolved(task: Task, held: MessageLease | None = None) -> Outcome:
-    """The task has ended, and does not need the held message."""
+    """The outcome for a resolved task: it does not need its held message any more."""
     after = DeleteMessage(held, task.work_queue) if held else None
     return Outcome(task, message_effect=after, events=(task_event(f"task-{task.state}", task),))
 
@@ -95,15 +99,15 @@ def message_held(
     *,
     shows_events: bool = False,
 ) -> Outcome:
-    """The message for the next run is held until takenUntil.
+    """The outcome for a claim or reclaim: the message for the next run is held until takenUntil.
 
-    A message ends at the deadline, and Azure hides no message up to its end. If takenUntil is about as late,
-    nothing is held: the deadline ends the task.
+    The time to live of a message ends at the deadline, and Azure refuses to hide a message until then. So if
+    takenUntil is about as late as the deadline, no message is held: the deadline ends the task.
     """
     run = task.runs[-1]
     until = run.taken_until or now
     rest = task.definition.deadline - now - _EXPIRY_MARGIN
-    # rounded up, as Azure rounds the time for which it hides the message
+    # rounded up, as Azure rounds the visibility timeout
     if timedelta(seconds=whole_seconds(until - now)) < rest:
         hold = Hold(run.run_id + 1, until, lease)
         return Outcome(task, hold, events=events, shows_events=shows_events)

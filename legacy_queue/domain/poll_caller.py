@@ -1,20 +1,20 @@
-"""The caller of pollTaskUrls in a signed URL that this server answers, so that a poll is a sign of its life.
+"""Writes the caller of pollTaskUrls into signed URLs, so that the server knows who polls.
 
-It stands where Azure has the name of a stored access policy (``si``), which the signature covers.
+The caller stands in ``si``, where Azure has the name of a stored access policy. The signature covers it.
 """
 
 import base64
 
-_BEGIN = "by."  # of no policy: none exists
+_BEGIN = "by."  # no real policy begins like this, because this server has none
 
 
 def poll_policy(caller: str) -> str:
-    """The policy that names the caller, of letters, digits, ``-``, ``_`` and a dot."""
+    """Returns a policy name for the caller, made of letters, digits, ``-``, ``_`` and a dot."""
     return _BEGIN + base64.urlsafe_b64encode(caller.encode()).decode().rstrip("=")
 
 
 def poll_caller(policy: str) -> str:
-    """The caller that a signed policy names; raises ValueError for any other policy."""
+    """Returns the caller that a signed policy names. Raises ValueError for any other policy."""
     if not policy.startswith(_BEGIN):
         raise ValueError("it names no caller of pollTaskUrls")
     text = policy.removeprefix(_BEGIN)

@@ -1,4 +1,4 @@
-"""Priorities, highest first, and the work queues of each.
+"""The priorities, highest first, and the work queue of a pool for each of them.
 
 Source: docs/explanation/protocols.md#work-queues.
 """
@@ -12,7 +12,7 @@ PRIORITIES = ("highest", "very-high", "high", "medium", "low", "very-low", "lowe
 
 
 def at_least(priority: str) -> tuple[str, ...]:
-    """The priority itself and all above it, highest first."""
+    """Returns this priority and all higher ones, highest first."""
     return PRIORITIES[: PRIORITIES.index(priority) + 1]
 
 
@@ -25,7 +25,7 @@ def direction(old: str, new: str) -> str:
 
 @dataclass(frozen=True)
 class WorkQueue:
-    """The queue of the messages for a pool and a priority."""
+    """The queue that has the messages of one pool and one priority."""
 
     provisioner_id: str
     worker_type: str

@@ -1,8 +1,9 @@
-"""Scopes, expressions of the scopes that a call needs, and the roles that ``assume:`` scopes expand to.
+"""Scopes, the expressions that say which scopes a call needs, and the roles that ``assume:`` scopes expand
+to.
 
 A scope that ends in ``*`` satisfies every scope with that prefix, also a pattern such as ``abc*``. An
-expression is data: an endpoint declares it, and the check, the text of the refusal and the reference come
-from that. Source: taskcluster-lib-scopes and taskcluster-auth of 2017,
+expression is data. An endpoint declares it, and from this declaration come the check, the text of the refusal
+and the reference page. Source: taskcluster-lib-scopes and taskcluster-auth of 2017,
 docs/explanation/http-contract.md#scopes.
 """
 
@@ -13,16 +14,16 @@ from functools import lru_cache
 from typing import Any, TypeAlias, TypeGuard
 
 Expression: TypeAlias = "str | AnyOf | AllOf | ForEach"
-Params: TypeAlias = Mapping[str, Any]  # of a name: a text, or a list of them for ForEach
+Params: TypeAlias = Mapping[str, Any]  # for each name a text, or a list of texts for ForEach
 
-# what needed no scope in the queue of 2018: by default, callers without credentials may read it
+# reads that needed no scope in the queue of 2018: by default, callers without credentials have these scopes
 OPEN_READS = (
     *("queue:get-task:*", "queue:status:*", "queue:list-task-group:*", "queue:list-dependent-tasks:*"),
     *("queue:list-artifacts:*", "queue:get-artifact:public/*", "queue:pending-count:*"),
     *("queue:list-provisioners", "queue:get-provisioner:*", "queue:list-worker-types:*"),
     *("queue:get-worker-type:*", "queue:list-workers:*", "queue:get-worker:*", "queue:events"),
 )
-# all that can be read; the wider scopes cover those above
+# the scopes of all reads; some cover those above
 READS = (
     *OPEN_READS,
     *("queue:get-artifact:*", "queue:claimed-count:*", "queue:pending-list:*", "queue:claimed-list:*"),
@@ -39,17 +40,18 @@ class _Parts:
 
 
 class AnyOf(_Parts):
-    """Any of the alternatives is enough; without alternatives it is never satisfied."""
+    """One of the alternatives is enough. Without alternatives it is never satisfied."""
 
 
 class AllOf(_Parts):
-    """All requirements are needed; without requirements it is always satisfied."""
+    """Every requirement is needed. Without requirements it is always satisfied."""
 
 
 @dataclass(frozen=True)
 class ForEach:
-    """``each`` for every value of the list parameter ``in_``, under the name ``variable``. It is only inside
-    AnyOf, where it adds alternatives, or AllOf, where it adds requirements.
+    """``each`` for every value of the list parameter ``in_``; the value has the name ``variable``.
+
+    It stands only inside AnyOf, where it adds alternatives, or AllOf, where it adds requirements.
     """
 
     variable: str
@@ -58,7 +60,7 @@ class ForEach:
 
 
 def reference(expression: Expression) -> Any:
-    """The expression in the JSON of ``api.json``: ``{"AllOf": [{"for": .., "in": .., "each": ..}]}``."""
+    """Returns the expression as JSON of ``api.json``: ``{"AllOf": [{"for": .., "in": .., "each": ..}]}``."""
     match expression:
         case str():
             return expression
@@ -68,7 +70,7 @@ def reference(expression: Expression) -> Any:
 
 
 def templates(expression: Expression) -> tuple[str, ...]:
-    """The scopes of the expression, with each ``<name>``."""
+    """Returns the scopes in the expression, with their ``<name>`` not filled in."""
     match expression:
         case str():
             return (expression,)
@@ -78,19 +80,19 @@ def templates(expression: Expression) -> tuple[str, ...]:
 
 
 def may_satisfy(scopes: Iterable[str], template: str) -> bool:
-    """Whether one of the scopes may satisfy the template, for some parameters."""
+    """Whether one of the scopes can satisfy the template for some parameters."""
     begin = template.partition("<")[0]
     return any(_is_within(begin, scope) or scope.startswith(begin) for scope in scopes)
 
 
 @lru_cache(maxsize=256)
 def _holder(scopes: tuple[str, ...]) -> Callable[[str], bool]:
-    """A function that says whether a scope is satisfied; its cost hardly depends on the number of scopes."""
+    """Returns a function that says whether a scope is satisfied. More scopes hardly make it slower."""
     exact = frozenset(scopes)
-    if "*" in exact:  # as the issuer of every claim's credentials
+    if "*" in exact:  # for example the issuer of the credentials of all claims
         return lambda _: True
     prefixes = tuple(scope[:-1] for scope in exact if scope.endswith("*"))
-    # compare the prefix of a pattern: ``a**`` must not satisfy the wider ``a*``
+    # compare the prefix of a pattern, because ``a**`` must not satisfy the wider ``a*``
     return lambda scope: scope in exact or scope.removesuffix("*").startswith(prefixes)
 
 
@@ -100,11 +102,11 @@ def covers(scopes: Iterable[str], wanted: Iterable[str]) -> bool:
 
 
 def missing(scopes: Iterable[str], expression: Expression, params: Params) -> str | None:
-    """The part of the expression that the scopes lack: ``(`a` and (`b` or `c`))``, or None.
+    """Returns the part of the expression that the scopes lack, such as ``(`a` and (`b` or `c`))``, or None.
 
-    ``params`` fill in each ``<name>``; a value is never read as a template. A scope with an empty value is
-    never satisfied: ``a:<worker>`` without a worker. Raises KeyError and TypeError for a mistake of an
-    endpoint.
+    ``params`` fill in each ``<name>``. A value is never read as a template. A scope with an empty value, such
+    as ``a:<worker>`` without a worker, is never satisfied. Raises KeyError or TypeError if an endpoint
+    declared a wrong expression.
     """
     return _lack(_holder(tuple(scopes)), expression, params) or None
 
@@ -126,13 +128,13 @@ def _lack(holds: Callable[[str], bool], expression: Expression, params: Params) 
             for part in expanded(parts, params):
                 lacks.append(_lack(holds, *part))
                 if not lacks[-1]:
-                    return ""  # what the other alternatives lack is not looked at
+                    return ""  # one alternative is enough: forget what the others lack
             return _joined(" or ", [lack for lack in lacks if lack != _NO_SCOPE]) or _NO_SCOPE
     raise TypeError(f"{type(expression).__name__} stands inside AnyOf or AllOf")
 
 
 def expanded(parts: Iterable[Expression], params: Params) -> Sequence[tuple[Expression, Params]]:
-    """Each part with what fills it; ForEach is a part for each value."""
+    """Returns each part with the parameters that fill it. A ForEach becomes one part for each value."""
     found: list[tuple[Expression, Params]] = []
     for part in parts:
         match part:
@@ -149,13 +151,14 @@ def _joined(word: str, lacks: Sequence[str]) -> str:
 
 
 def is_scope(value: object) -> TypeGuard[str]:
-    """Whether it is text of printable ASCII (0x20-0x7e) only."""
+    """Whether the value is text of printable ASCII (0x20-0x7e)."""
     return isinstance(value, str) and _SCOPE.fullmatch(value) is not None
 
 
 class Roles:
-    """The scopes of each roleId; a roleId that ends in ``*`` stands for every role with that prefix. There
-    are no parameterized roles (``<..>``).
+    """The scopes of each roleId. A roleId that ends in ``*`` stands for every role with that prefix.
+
+    Parameterized roles (``<..>``) do not exist here.
     """
 
     def __init__(self, scopes_by_role_id: Mapping[str, Sequence[str]]) -> None:
@@ -163,8 +166,9 @@ class Roles:
         self._cached = lru_cache(maxsize=256)(self._expand)
 
     def expand(self, scopes: Iterable[str]) -> tuple[str, ...]:
-        """The scopes with those of every role that they assume, directly or through other roles, also in a
-        circle. ``assume:foo*`` assumes all roles that it covers.
+        """Returns the scopes, and the scopes of every role that they assume, directly or through other roles.
+
+        Roles may assume each other in a circle. ``assume:foo*`` assumes all roles that it covers.
         """
         return self._cached(tuple(scopes))
 
@@ -177,7 +181,7 @@ class Roles:
             if not scope.startswith("assume:") and not scope.endswith("*"):
                 continue
             assumed = [role for role in roles if _is_within(scope, role[0]) or _is_within(role[0], scope)]
-            # each role is assumed once: so a circle of roles ends
+            # assume each role once, so that a circle of roles ends
             roles = [role for role in roles if role not in assumed]
             gained = [gain for _, held in assumed for gain in held if gain not in expanded]
             expanded |= dict.fromkeys(gained)

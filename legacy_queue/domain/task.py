@@ -12,7 +12,7 @@ from legacy_queue.domain.messages import MessageLease
 from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.domain.times import format_time, parse_time
 
-MAX_PRIORITY_CHANGES = 50  # a task keeps the last of them
+MAX_PRIORITY_CHANGES = 50  # a task keeps its last changes
 
 
 @dataclass(frozen=True)
@@ -43,17 +43,17 @@ class Run:
 
     @property
     def is_retry(self) -> bool:
-        """Whether it was created because the run before was resolved as exception."""
+        """Whether the queue created this run because the run before it was resolved as exception."""
         return self.reason_created in ("retry", "task-retry")
 
     def claimed(self, worker: Worker, taken_until: datetime, now: datetime) -> "Run":
-        """The pending run, once the worker has claimed it."""
+        """Returns this pending run as claimed by the worker."""
         return Run(
             self.run_id, "running", self.reason_created, self.scheduled, None, worker, taken_until, now
         )
 
     def ended(self, state: str, reason: str, now: datetime) -> "Run":
-        """The run, once it is resolved."""
+        """Returns this run as resolved."""
         claim = self.worker, self.taken_until, self.started
         return Run(self.run_id, state, self.reason_created, self.scheduled, reason, *claim, now)
 
@@ -64,21 +64,21 @@ class Run:
         return f"run {self.run_id} is {self.state}{reason}"
 
     def is_pending(self, time: datetime) -> bool:
-        """Whether it was pending at that time."""
+        """Whether the run was pending at that time."""
         return self.scheduled <= time and all(time < end for end in (self.started, self.resolved) if end)
 
     def has_expired(self, now: datetime) -> bool:
-        """Whether its claim has ended."""
+        """Whether takenUntil of the run has passed."""
         return self.taken_until is not None and now >= self.taken_until
 
     def is_claimed(self, time: datetime) -> bool:
-        """Whether a claim of it had begun and not ended at that time."""
+        """Whether a worker held the run at that time."""
         is_begun = self.started is not None and self.started <= time
         return is_begun and not (self.has_expired(time) or (self.resolved and self.resolved <= time))
 
     @lazy
     def wire(self) -> Mapping[str, Any]:
-        """The run in the status structure, without the fields that it does not have yet."""
+        """The run as JSON in the status structure. Fields without a value are left out."""
         worker = self.worker
         wire = {
             "runId": self.run_id,
@@ -125,39 +125,38 @@ class PriorityChange:
 
 @dataclass(frozen=True)
 class Task:
-    """``held`` is the lease on the message (T, R+1) while run R is running, else None.
-
-    ``waits_for`` are the dependencies that an unscheduled task still waits for.
-    ``newest_blob`` is the name of the last blob or object artifact that was created for the last run, or "".
-    ``priority_changes`` are the last changes, in order.
-    ``is_unpublished``: the broker was away, and events of the task may be missing.
-    """
+    """A task at one moment. It never changes: a transition returns another Task."""
 
     task_id: str
     definition: TaskDefinition
     retries_left: int
     runs: tuple[Run, ...] = ()
+    # the lease on the message for run R+1 while run R is running, else None
     held: MessageLease | None = None
+    # the dependencies that an unscheduled task still waits for
     waits_for: tuple[str, ...] = ()
+    # the name of the last blob or object artifact that was created for the last run, or ""
     newest_blob: str = ""
+    # True if the broker was unreachable, so that events of the task may be missing
     is_unpublished: bool = False
+    # the last changes of the priority, in order
     priority_changes: tuple[PriorityChange, ...] = ()
 
     @property
     def priority(self) -> str:
-        """The priority now; its definition has the priority at its creation."""
+        """The current priority. The definition has the priority at the time of creation."""
         priority: str = self.definition.wire["priority"]
         return self.priority_changes[-1].new if self.priority_changes else priority
 
     @lazy
     def work_queue(self) -> WorkQueue:
-        """The queue of its messages."""
+        """The queue that has the messages of the task."""
         wire = self.definition.wire
         return WorkQueue(wire["provisionerId"], wire["workerType"], self.priority)
 
     @property
     def wire(self) -> Mapping[str, Any]:
-        """The definition in answers, with the priority now."""
+        """The definition as the API answers it, with the current priority."""
         return {**self.definition.to_wire(), "priority": self.priority}
 
     @property
@@ -165,18 +164,18 @@ class Task:
         return bool(self.runs) and self.runs[-1].is_resolved
 
     def satisfies(self, requires: str) -> bool:
-        """Whether a task that depends on this task, and requires that, can stop waiting for it."""
+        """Whether a dependent task whose ``requires`` is this can stop waiting for this task."""
         return self.state == "completed" if requires == "all-completed" else self.is_resolved
 
     def ended_with(self, run_id: int) -> bool:
-        """Whether the task was resolved with that run; it may have been rerun later."""
+        """Whether that run resolved the task. The task may have been rerun later."""
         if run_id >= len(self.runs) or not self.runs[run_id].is_resolved:
             return False
-        # a resolved run before a retry did not end the task
+        # a run before a retry was resolved, but it did not resolve the task
         return run_id == len(self.runs) - 1 or self.runs[run_id + 1].reason_created == "rerun"
 
     def with_runs(self, runs: tuple[Run, ...], held: MessageLease | None) -> "Task":
-        """The task with other runs, and that held message."""
+        """Returns the task with these runs and this held message."""
         return Task(
             self.task_id,
             self.definition,
@@ -190,14 +189,14 @@ class Task:
         )
 
     def with_priority(self, priority: str, now: datetime) -> Self:
-        """The task with another priority from now on."""
+        """Returns the task with another priority from now on."""
         changes = (*self.priority_changes, PriorityChange(self.priority, priority, now))
         return replace(self, priority_changes=changes[-MAX_PRIORITY_CHANGES:])
 
     def up_to(self, run_id: int) -> Self:
-        """The task when that run was its last run; -1 for a task without runs."""
+        """Returns the task as it was when that run was its last run. -1 means: before its first run."""
         runs = self.runs[: run_id + 1]
-        # counted again: the task has only the number after its last run
+        # count from the start: the task has only the number after its last run
         retries_left = self.definition.retries
         for run in runs:
             if run.reason_created == "rerun":
@@ -207,7 +206,11 @@ class Task:
         return replace(self, runs=runs, retries_left=retries_left)
 
     def when_pending(self, run_id: int) -> Self:
-        """The task when that run was created; it was pending, unless it only says why the task ended."""
+        """Returns the task as it was when that run became pending.
+
+        A run that was created only to say why the task ended was never pending: then this is the task before
+        it.
+        """
         then = self.up_to(run_id)
         *earlier, run = then.runs
         if run.reason_created == "exception":
@@ -216,14 +219,14 @@ class Task:
         return replace(then, runs=(*earlier, pending))
 
     def when_running(self, run_id: int) -> Self:
-        """The task when that run had been claimed; its takenUntil may be of a later reclaim."""
+        """Returns the task with that run claimed, as it was then. A later reclaim may have set takenUntil."""
         then = self.up_to(run_id)
         *earlier, run = then.runs
         running = replace(run, state="running", reason_resolved=None, resolved=None)
         return replace(then, runs=(*earlier, running))
 
     def activation(self, run_id: int) -> int:
-        """The run, 0 or a rerun, with which the task last became active in its group up to ``run_id``."""
+        """The last run up to ``run_id`` that made the task active in its group: run 0 or a rerun."""
         reruns = (run.run_id for run in self.runs[: run_id + 1] if run.reason_created == "rerun")
         return max(reruns, default=0)
 
@@ -238,23 +241,23 @@ class Task:
 
     @property
     def since(self) -> datetime:
-        """Since when an unresolved task is in its state."""
+        """When an unresolved task entered its state."""
         run = self.last_run
         return (run.started or run.scheduled) if run else self.definition.created
 
     def run(self, run_id: int) -> Run:
-        """That run; raises ResourceNotFound."""
+        """Returns that run; raises ResourceNotFound."""
         if run_id >= len(self.runs):
             runs = f"its runs are 0..{len(self.runs) - 1}" if self.runs else "it has no runs yet"
             raise ResourceNotFound(f"task {self.task_id} has no run {run_id}: {runs}")
         return self.runs[run_id]
 
     def conflict(self, why: str) -> RequestConflict:
-        """The refusal of a call that the task does not allow as it is now."""
+        """Returns the error for a call that is not allowed in the current state of the task."""
         return RequestConflict(f"task {self.task_id}: {why}", {"status": self.status()})
 
     def check_deadline(self, now: datetime) -> None:
-        """Raise RequestConflict from the deadline on."""
+        """Raises RequestConflict at and after the deadline."""
         if now >= self.definition.deadline:
             raise self.conflict(f"its deadline {format_time(self.definition.deadline)} has passed")
 
@@ -264,7 +267,7 @@ class Task:
 
     @lazy
     def _status(self) -> Mapping[str, Any]:
-        # made once: events and the answer have the same
+        # made once, because the answer and each event contain it
         wire = self.definition.wire
         return {
             "taskId": self.task_id,

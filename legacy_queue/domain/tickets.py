@@ -1,4 +1,4 @@
-"""Signed permissions to upload or download, in the URLs of this server."""
+"""Signed permissions to upload or download, which are part of this server's URLs."""
 
 import base64
 import hashlib
@@ -17,9 +17,11 @@ Use = Literal["upload", "download"]
 
 @dataclass(frozen=True)
 class Ticket:
-    """The permission to upload an artifact until ``expiry``: as a whole, or its part ``number``, from 1, with
-    this SHA-256 in hex and size in bytes. A ticket for an object has a size and a content type. What it is
-    signed for says whether it is one to download.
+    """The permission to upload or download an artifact until ``expiry``.
+
+    The signature says whether it is for an upload or a download. An upload is of the whole artifact, or of
+    its part ``number`` (from 1) with this SHA-256 in hex and this size in bytes. A ticket for an object has a
+    size and a content type.
     """
 
     task_id: str
@@ -32,7 +34,7 @@ class Ticket:
     content_type: str = ""
 
     def text(self) -> str:
-        """Letters, digits, ``-`` and ``_``: a URL that is normalized does not change it."""
+        """The ticket as text of letters, digits, ``-`` and ``_``, which no normalization of a URL changes."""
         part = self.number, self.sha256, self.size, self.content_type
         wire = [self.task_id, self.run_id, self.name, format_time(self.expiry), *part]
         return base64.urlsafe_b64encode(json.dumps(wire, separators=(",", ":")).encode()).decode().rstrip("=")
@@ -41,18 +43,22 @@ class Ticket:
     def verified(
         cls, text: str, signature: str, secrets: Sequence[bytes], now: datetime, use: Use = "upload"
     ) -> Self:
-        """The ticket; raises AuthorizationFailed if no secret signed it, or it has expired."""
+        """Reads a ticket. Raises AuthorizationFailed if none of the secrets signed it, or it has expired."""
         signatures = (ticket_signature(text, secret, use).encode() for secret in secrets)
         if not any(hmac.compare_digest(signature.encode(), expected) for expected in signatures):
-            raise AuthorizationFailed(f"the URL is not signed for this {use}: use it as it was answered")
+            raise AuthorizationFailed(
+                f"the URL is not signed for this {use}: use the URL exactly as the server answered it"
+            )
         wire = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
         task_id, run_id, name, expiry, *part = wire
         if parse_time(expiry) <= now:
-            raise AuthorizationFailed(f"the URL ended at {expiry}: the same call as before answers a new URL")
+            raise AuthorizationFailed(
+                f"the URL expired at {expiry}: repeat the call that answered it to get a new URL"
+            )
         return cls(task_id, run_id, name, parse_time(expiry), *part)
 
 
 def ticket_signature(text: str, secret: bytes, use: Use = "upload") -> str:
-    """64 hex digits, with a key of its own that is derived from the secret."""
+    """Returns 64 hex digits. The key is derived from the secret, and differs for each use."""
     key = hmac.digest(secret, f"legacy-queue/{use}".encode(), hashlib.sha256)
     return hmac.new(key, text.encode(), hashlib.sha256).hexdigest()

@@ -1,4 +1,4 @@
-"""Times: inside aware UTC datetimes of whole milliseconds, on the wire ISO 8601."""
+"""Times: in the program aware UTC datetimes of whole milliseconds, on the wire ISO 8601."""
 
 import math
 import re
@@ -19,18 +19,19 @@ _TIME = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d
 
 
 def to_milliseconds(time: datetime) -> datetime:
-    """The same time in UTC, cut to whole milliseconds, so that stored and answered times are equal."""
+    """Returns the time in UTC, cut to whole milliseconds, so that stored and answered times are equal."""
     if time.tzinfo is not UTC:
         time = time.astimezone(UTC)
     return time.replace(microsecond=time.microsecond // 1000 * 1000)
 
 
 def parse_time(text: str) -> datetime:
-    """Read ISO 8601 with ``Z`` or an offset: ``2015-01-22T19:05:57.089Z``, ``.089402Z``, ``.089+00:00``;
-    raises ValueError for anything else. Source: docs/explanation/legacy-clients.md#requests.
+    """Reads ISO 8601 with ``Z`` or an offset: ``2015-01-22T19:05:57.089Z``, ``.089402Z``, ``.089+00:00``.
+
+    Raises ValueError for anything else. Source: docs/explanation/legacy-clients.md#requests.
     """
     if not _TIME.fullmatch(text):
-        raise ValueError(f"{text!r} is not a time like 2015-01-22T19:05:57.000Z")
+        raise ValueError(f"{text!r} is not a time: expected one like 2015-01-22T19:05:57.000Z")
     try:
         return to_milliseconds(datetime.fromisoformat(text.upper()))
     except (OverflowError, ValueError):
@@ -38,16 +39,16 @@ def parse_time(text: str) -> datetime:
 
 
 def parse_duration(text: str) -> timedelta:
-    """Read ``1500ms``, ``90s``, ``3m31s``, ``2h`` or ``5d``; raises ValueError for anything else."""
+    """Reads ``1500ms``, ``90s``, ``3m31s``, ``2h`` or ``5d``. Raises ValueError for anything else."""
     match = re.fullmatch(_DURATION, text, re.ASCII)
     if not match:
-        raise ValueError(f"{text[:100]!r} is no duration: 1500ms, 90s, 3m31s, 2h and 5d are")
+        raise ValueError(f"{text[:100]!r} is not a duration: expected one like 1500ms, 90s, 3m31s, 2h or 5d")
     days, hours, minutes, seconds, milliseconds = map(int, match.groups("0"))
     return timedelta(days, seconds, 0, milliseconds, minutes, hours)
 
 
 def given(body: Mapping[str, Any], name: str, parse: Callable[[str], Parsed]) -> Parsed:
-    """What a body gives under that name, a time or a duration; raises InputError."""
+    """Returns the time or duration of that name in a body. Raises InputError."""
     try:
         return parse(body[name])
     except ValueError as error:
@@ -77,13 +78,16 @@ def whole_seconds(duration: timedelta) -> int:
 
 
 def end_of_day(time: datetime) -> datetime:
-    """The next midnight, or the time itself on the last day: an expiry that rarely has to change."""
+    """Returns the next midnight, so that an expiry rarely has to change.
+
+    On the last day of all: the time itself.
+    """
     midnight = time.replace(hour=0, minute=0, second=0, microsecond=0)
     return midnight + timedelta(days=1) if midnight.date() < date.max else time
 
 
 def duration_words(seconds: float) -> str:
-    """``2.3s``, ``21m 4s``, ``2h``, ``5d 1h``: the two largest units, tenths of a second below ten."""
+    """Returns ``2.3s``, ``21m 4s``, ``2h`` or ``5d 1h``: the two largest units, tenths below ten seconds."""
     if seconds < 10:
         return f"{seconds:.1f}".removesuffix(".0") + "s"
     words = []

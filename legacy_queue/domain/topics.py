@@ -1,17 +1,19 @@
-"""Topic exchanges: the project in their names, and patterns. ``*`` is one word, ``#`` any number, also none.
+"""Topic exchanges: the project in their names, and patterns for routing keys.
+
+In a pattern ``*`` stands for one word, and ``#`` for any number of words or none.
 
 Source: AMQP 0-9-1, topic exchanges.
 """
 
 import re
 
-PROJECT = "taskcluster-queue"  # in the names of the exchanges, unless a setting names another
+PROJECT = "taskcluster-queue"  # in the names of the exchanges, unless a setting names another project
 
 
 def topic_regex(pattern: str) -> re.Pattern[str]:
-    """Matches, in full, the routing keys that the pattern matches.
+    """Returns a regular expression that matches, in full, the routing keys that the pattern matches.
 
-    Raises ValueError for more than one ``#``: with one, no key is read more than once.
+    Raises ValueError if the pattern has more than one ``#``. With one ``#`` the match is fast for every key.
     """
     words = pattern.split(".")
     if words.count("#") > 1:

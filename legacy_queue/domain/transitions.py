@@ -1,19 +1,27 @@
-"""The life of a task: everything that changes its state is in this module.
+"""The state machine of a task: every change of its state is in this module.
 
-A task has runs with ids from 0. Only the last run can be pending or running. While run R is running, the
-message for run R+1 is held: hidden until takenUntil. A worker that polls later finds it, so a claim expires
-without a background process. Source: docs/explanation/held-message.md.
+The runs of a task have the ids 0, 1, 2 and so on. Only the last run can be pending or running. While run R is
+running, the queue holds the message for run R+1: it hides this message until takenUntil. A worker that polls
+after that finds the message. So a claim expires even if no server is running.
+Source: docs/explanation/held-message.md.
 
-Each transition is an *ensure*: repeated with the same facts it gives the same task, and asks for the same
-messages and events again. So a crash heals when the request is repeated, or else when the server looks.
+You can repeat each transition: with the same facts, it returns the same task and asks for the same messages
+and events again. So whatever a crash left undone is done when the client repeats its request, or when
+recovery looks at the task.
 
-States: "expired" is running after takenUntil, "no retries" is expired with retriesLeft 0, "claimed" is
-running, expired or no retries. "resolved" is completed or failed, "canceled" is an exception, "50 runs" is
-resolved with all runs used. All these are before the deadline, "late" is after it, "any" is both. A call
-with a detail after a comma has rows only where it differs from the call without the detail. "unchanged" is
-the same task, "refused" a RequestConflict once the task is written. Each event begins with "task-". Nothing
-is held just before the deadline. "retry" is pending after the task-exception of the run before, which the
-queue of 2018 did not publish.
+How to read the table:
+
+- "expired" means running after takenUntil, "no retries" means expired with retriesLeft 0, and "claimed" means
+  any of running, expired and no retries.
+- "resolved" means completed or failed, "canceled" means resolved as exception/canceled, and "50 runs" means
+  resolved after all 50 runs were used.
+- All these states are before the deadline. "late" means after the deadline, "any" means before or after it.
+- A call with a detail after a comma has rows only where it differs from the call without the detail.
+- "unchanged" means that the task stays the same. "refused" means that the task is written, and then the
+  caller gets a RequestConflict.
+- The name of each event begins with "task-". The event "retry" stands for two events: task-exception for the
+  run that was resolved, which the queue of 2018 did not publish, then task-pending for the new run.
+- If takenUntil is about as late as the deadline, no message is held.
 
 call                        | state                    | new state          | events           | message
 ----------------------------|--------------------------|--------------------|------------------|-------------
@@ -101,37 +109,38 @@ RETRIED = {"claim-expired": "retry", "worker-shutdown": "retry", "intermittent-t
 
 
 def create(task_id: str, definition: TaskDefinition, waits_for: Sequence[str], now: datetime) -> Outcome:
-    """A new task: pending with run 0, or unscheduled if it waits for dependencies."""
+    """Creates a task. It is pending with run 0, or unscheduled if it waits for dependencies."""
     runs = () if waits_for else (Run(0, "pending", "scheduled", now),)
     return task_defined(Task(task_id, definition, definition.retries, runs, waits_for=tuple(waits_for)))
 
 
 def create_again(task: Task, definition: TaskDefinition) -> Outcome:
-    """The task that exists already. Raises RequestConflict for another definition."""
+    """Returns the existing task. Raises RequestConflict if the new definition differs."""
     task.definition.check_same(definition, task.task_id)
     return task_defined(task)
 
 
 def schedule(task: Task, now: datetime) -> Outcome:
-    """An unscheduled task becomes pending. Raises RequestConflict after the deadline."""
+    """Makes an unscheduled task pending. Raises RequestConflict after the deadline."""
     task.check_deadline(now)
     return task_pending(task if task.runs else _with_new_run(task, "scheduled", now))
 
 
 def satisfy(task: Task, required_id: str, now: datetime) -> Outcome:
-    """The task does not wait for this dependency any more; after the last dependency, it is pending."""
+    """Removes this dependency from those that the task waits for. After the last one, the task is pending."""
     if required_id not in task.waits_for:
         return Outcome(task)
     task = replace(task, waits_for=tuple(task_id for task_id in task.waits_for if task_id != required_id))
-    # after the deadline the task is only ended: a late run would have no time left
+    # after the deadline the task only waits to be resolved: a new run would have no time left
     if task.runs or task.waits_for or now >= task.definition.deadline:
         return Outcome(task)
     return task_pending(_with_new_run(task, "scheduled", now))
 
 
 def rerun(task: Task, now: datetime) -> Outcome:
-    """A resolved or unscheduled task is pending, with all its retries. Raises RequestConflict after the
-    deadline, and for a task with 50 runs.
+    """Makes a resolved or unscheduled task pending, with all its retries.
+
+    Raises RequestConflict after the deadline, and if the task has had 50 runs.
     """
     task.check_deadline(now)
     if task.runs and not task.is_resolved:
@@ -139,7 +148,7 @@ def rerun(task: Task, now: datetime) -> Outcome:
     runs_left = MAX_RUNS - len(task.runs)
     if runs_left <= 0:
         raise task.conflict(f"it has had {MAX_RUNS} runs, the maximum for a task")
-    # one of the runs that are left is the rerun itself
+    # the rerun itself uses one of the runs that are left
     task = replace(task, retries_left=min(task.definition.retries, runs_left - 1))
     return task_pending(_with_new_run(task, "rerun", now))
 
@@ -153,20 +162,24 @@ def claim(
     claim_timeout: timedelta,
     now: datetime,
 ) -> Outcome:
-    """The worker holds the run until takenUntil, and the message for the next run is held as long.
+    """Gives the run to the worker until takenUntil, and holds the message for the next run until then.
 
-    ``proof`` is the message that the worker polled, if the queue may change it; ``message_id`` is its id, if
-    the worker named it. A message for the run after the last run is the held message of an expired claim, or
-    a crash between hold and write left it. After both, the message is two runs ahead. Raises
-    ResourceNotFound, RequestConflict, and ServiceUnavailable if the clock that showed the message is ahead of
-    ours.
+    ``proof`` is the lease on the message that the worker polled; it is None if the queue may not change that
+    message. ``message_id`` is the id of the message, if the worker named it.
+
+    The message may be for the run after the last one. Then it is the held message of an expired claim, or a
+    server crashed after it held the message and before it wrote the task. If both happened, the message is
+    two runs ahead.
+
+    Raises ResourceNotFound and RequestConflict. Raises ServiceUnavailable if a held message became visible
+    before takenUntil by this server's clock.
     """
     task.check_deadline(now)
     last = task.last_run
     retried: tuple[Event, ...] = ()
     if last and run_id in (len(task.runs), len(task.runs) + 1):
         if last.state == "running":
-            # only an expired claim shows its held message: an earlier one is a duplicate, or a fast clock's
+            # a message that is visible before takenUntil is a duplicate, or another machine's clock is ahead
             _check_expired(task, last, message_id, now)
             task = _resolve_last_run(task, "exception", "claim-expired", now)
             if task.state != "pending":
@@ -178,10 +191,11 @@ def claim(
         run_id = len(task.runs) - 1
     run = task.run(run_id)
     if run.state == "running" and run.worker == worker and not run.has_expired(now):
-        return Outcome(task, events=(task_event("task-running", task),))  # the first answer was lost
+        # the worker asks again: it did not get the first answer
+        return Outcome(task, events=(task_event("task-running", task),))
     if run.state != "pending":
         raise task.conflict(run.summary)
-    # the message of a retry was put at the claim before, so it shows nothing
+    # the message of a retry was put by the claim before it, so it does not show that events were published
     shows_events = not run.is_retry and _has_priority_since(task, run.scheduled)
     taken_until = now + claim_timeout
     task = _with_last_run(task, task.held, task.runs[-1].claimed(worker, taken_until, now))
@@ -190,7 +204,7 @@ def claim(
 
 
 def reclaim(task: Task, run_id: int, claim_timeout: timedelta, now: datetime) -> Outcome:
-    """The claim lasts ``claim_timeout`` from now. Raises ResourceNotFound, RequestConflict."""
+    """Extends the claim to ``claim_timeout`` from now. Raises ResourceNotFound and RequestConflict."""
     run = task.run(run_id)
     if run.state != "running":
         raise task.conflict(f"{run.summary}, only a running run can be reclaimed")
@@ -198,7 +212,7 @@ def reclaim(task: Task, run_id: int, claim_timeout: timedelta, now: datetime) ->
         raise task.conflict(f"the claim on run {run_id} ended at {format_time(run.taken_until or now)}")
     task.check_deadline(now)
     extended = now + claim_timeout
-    # a server with a slow clock must not shorten what another has promised
+    # a server whose clock is behind must not shorten what another server has promised
     taken_until = max(extended, run.taken_until or extended)
     return message_held(
         _with_last_run(task, task.held, replace(run, taken_until=taken_until)), task.held, now
@@ -206,14 +220,15 @@ def reclaim(task: Task, run_id: int, claim_timeout: timedelta, now: datetime) ->
 
 
 def resolve(task: Task, run_id: int, state: str, reason: str, now: datetime) -> Outcome:
-    """The run ends as ``state`` for ``reason``; some reasons are retried, see ``RETRIED``. Raises
-    ResourceNotFound; RequestConflict for a run that no worker holds, or that has another result.
+    """Resolves the run as ``state`` with ``reason``. Adds a retry if the reason is in ``RETRIED``.
+
+    Raises ResourceNotFound. Raises RequestConflict if no worker holds the run, or it has another result.
     """
     run = task.run(run_id)
     if run.is_resolved and run.worker and (run.state, run.reason_resolved) == (state, reason):
         if run_id == len(task.runs) - 1:
             return task_resolved(task)
-        # a retry that was claimed, and a rerun, need no offer: only a pending retry is offered again
+        # offer a pending retry again; a claimed retry or a rerun needs no offer
         is_retried = run_id == len(task.runs) - 2 and task.state == "pending" and task.runs[-1].is_retry
         return task_retried(task) if is_retried else Outcome(task)
     if run.state != "running":
@@ -226,7 +241,7 @@ def resolve(task: Task, run_id: int, state: str, reason: str, now: datetime) -> 
 
 
 def cancel(task: Task, now: datetime) -> Outcome:
-    """A task that is not resolved ends as exception/canceled. Raises RequestConflict after the deadline."""
+    """Resolves an unresolved task as exception/canceled. Raises RequestConflict after the deadline."""
     task.check_deadline(now)
     if task.is_resolved:
         return task_resolved(task) if task.runs[-1].reason_resolved == "canceled" else Outcome(task)
@@ -234,7 +249,7 @@ def cancel(task: Task, now: datetime) -> Outcome:
 
 
 def expire(task: Task, now: datetime) -> Outcome:
-    """The deadline ends the task; before it, takenUntil ends the run, which is retried."""
+    """Ends the task after its deadline. Before the deadline, ends a run after takenUntil, and retries it."""
     if task.is_resolved:
         return Outcome(task)
     if now >= task.definition.deadline:
@@ -245,8 +260,10 @@ def expire(task: Task, now: datetime) -> Outcome:
 
 
 def change_priority(task: Task, priority: str, now: datetime) -> Outcome:
-    """The task has the priority from now on, and the queue of that priority has its message. A message that
-    stays in the old queue is a duplicate. Raises RequestConflict for a resolved task, and after the deadline.
+    """Gives the task another priority, and puts its message into the queue of that priority.
+
+    A message that stays in the old queue is a duplicate. Raises RequestConflict if the task is resolved, and
+    after the deadline.
     """
     task.check_deadline(now)
     if task.is_resolved:
@@ -256,7 +273,7 @@ def change_priority(task: Task, priority: str, now: datetime) -> Outcome:
     if priority == task.priority:
         events = (priority_changed(task, task.priority_changes[-1]),) if task.priority_changes else ()
         return replace(task_pending(task), events=events)
-    # the held message is in the old queue: a new message takes its place, and it is deleted last
+    # the held message is in the old queue: first hold a new message, then delete the old one
     changed = replace(task.with_priority(priority, now), held=None)
     events = (priority_changed(changed, changed.priority_changes[-1]),)
     if task.state != "running":
@@ -266,11 +283,13 @@ def change_priority(task: Task, priority: str, now: datetime) -> Outcome:
 
 
 def release_claim(task: Task, run_id: int, worker: Worker, taken_until: datetime) -> Outcome:
-    """The run is pending as before this claim, and the held message visible again. A run that was resolved or
-    reclaimed does not change. Source: docs/explanation/protocols.md#claimwork.
+    """Undoes the claim: the run is pending again, and its message is visible again.
+
+    If the run has been resolved or reclaimed since, nothing changes.
+    Source: docs/explanation/protocols.md#claimwork.
     """
     last = task.last_run
-    # takenUntil tells this claim from a reclaim, or a later claim, by the same worker
+    # takenUntil distinguishes this claim from a reclaim or a later claim by the same worker
     claim = run_id, "running", worker, taken_until
     if last is None or (last.run_id, last.state, last.worker, last.taken_until) != claim:
         return Outcome(task)
@@ -279,7 +298,7 @@ def release_claim(task: Task, run_id: int, worker: Worker, taken_until: datetime
 
 
 def _end(task: Task, state: str, reason: str, now: datetime) -> Outcome:
-    """The last run is resolved. A retry follows, or the task is resolved."""
+    """Resolves the last run. If it may be retried, a new run is pending; else the task is resolved."""
     if not task.runs:  # an unscheduled task needs a run that says why it ended
         task = _with_new_run(task, "exception", now)
     ended = _resolve_last_run(task, state, reason, now)
@@ -287,12 +306,15 @@ def _end(task: Task, state: str, reason: str, now: datetime) -> Outcome:
 
 
 def _has_priority_since(task: Task, time: datetime) -> bool:
-    """Whether its priority has not changed since then. A change puts no message that waits for its event."""
+    """Whether the priority has not changed since then.
+
+    A change of the priority puts its message before its event is published, so such a message proves nothing.
+    """
     return not task.priority_changes or task.priority_changes[-1].changed < time
 
 
 def _check_expired(task: Task, run: Run, message_id: str | None, now: datetime) -> None:
-    """The claim on the run has expired, so that a message for the next run may be used."""
+    """Raises an error unless the claim has expired. Only then may a worker use the next run's message."""
     if run.has_expired(now):
         return
     claimed = f"run {run.run_id} is claimed until {format_time(run.taken_until or now)}"
@@ -302,7 +324,7 @@ def _check_expired(task: Task, run: Run, message_id: str | None, now: datetime) 
 
 
 def _resolve_last_run(task: Task, state: str, reason: str, now: datetime) -> Task:
-    # the message of a resolved task is not held any more: the caller passes its lease to the outcome
+    # a resolved task holds no message: the caller passes the lease to the outcome, which deletes it
     task = _with_last_run(task, None, task.runs[-1].ended(state, reason, now))
     may_retry = task.retries_left > 0 and len(task.runs) < MAX_RUNS and now < task.definition.deadline
     if reason in RETRIED and may_retry:
@@ -311,11 +333,11 @@ def _resolve_last_run(task: Task, state: str, reason: str, now: datetime) -> Tas
 
 
 def _with_last_run(task: Task, held: MessageLease | None, run: Run) -> Task:
-    """The task with that held message, and the run in place of its last run."""
+    """Returns the task with this run in place of its last run, and with this held message."""
     return task.with_runs((*task.runs[:-1], run), held)
 
 
 def _with_new_run(task: Task, reason_created: str, now: datetime) -> Task:
-    """The task with one more pending run."""
+    """Returns the task with one more run, which is pending."""
     run = Run(len(task.runs), "pending", reason_created, now)
     return replace(task, runs=(*task.runs, run), newest_blob="")

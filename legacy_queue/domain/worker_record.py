@@ -1,7 +1,7 @@
 """The records of provisioners, pools and workers.
 
-A record begins when its provisioner, pool or worker is first declared or active. It expires five days
-after the last activity of a provisioner or pool, one day after that of a worker. Source:
+A record is made when its provisioner, pool or worker is first declared or active. The record of a provisioner
+or pool expires five days after its last activity, the record of a worker one day after. Source:
 ``src/workerinfo.js`` and ``schemas/`` of the original queue of 2018.
 """
 
@@ -18,7 +18,7 @@ ID_NAMES = ("provisionerId", "workerType", "workerGroup", "workerId")
 STABILITIES = ("experimental", "stable", "deprecated")
 RECENT_TASKS = 20
 _QUARANTINE_DETAILS = 20
-ACTIVE_EVERY = timedelta(minutes=30)  # activity is written at least once in each such period of the day
+ACTIVE_EVERY = timedelta(minutes=30)  # activity is written at least once in each of these periods of a day
 
 _DECLARED_EVERY = timedelta(hours=6)
 _LIFE = timedelta(days=5)
@@ -48,9 +48,9 @@ class WorkerPath(NamedTuple):
 
 
 RecordPath = ProvisionerPath | PoolPath | WorkerPath
-# in a list of records: the names of the record before it, () at first
+# a place in a list of records: the names of the record before it, () at the start
 RecordPlace = tuple[str, ...]
-# for what the actions of a provisioner are
+# the ``context`` of a provisioner's actions says what they are for
 ACTION_CONTEXTS: Mapping[type[RecordPath], str] = {
     ProvisionerPath: "provisioner",
     PoolPath: "worker-type",
@@ -63,14 +63,14 @@ def worker_path(provisioner_id: str, worker_type: str, worker: Worker) -> Worker
 
 
 def path_in(names: Mapping[str, str]) -> RecordPath:
-    """The path of a worker, else of a pool, else of a provisioner, by the names on the wire."""
+    """Returns the path of the worker, pool or provisioner that these names on the wire are about."""
     found = [names[name] for name in ID_NAMES if name in names]
     kind = WorkerPath if "workerId" in names else PoolPath if "workerType" in names else ProvisionerPath
     return kind(*found)
 
 
 def parents(path: RecordPath) -> Sequence[ProvisionerPath | PoolPath]:
-    """The paths of its provisioner and, of a worker, its pool."""
+    """Returns the paths of the records above: the provisioner and, for a worker, its pool."""
     if isinstance(path, ProvisionerPath):
         return []
     provisioner = ProvisionerPath(path.provisioner_id)
@@ -120,21 +120,21 @@ class WorkerRecord:
         return _period(self.last_active) == _period(now)
 
     def alive(self, now: datetime) -> Self:
-        """The record, or a new one if it has expired."""
+        """Returns the record, or a new one if it has expired."""
         return self if self.kept_until > now else self.new(self.path, now)
 
     def active(self, now: datetime, claims: Sequence[RunKey] = ()) -> Self:
-        """The record after activity that claimed these runs. It never expires earlier than before."""
+        """Returns the record after activity that claimed these runs. It never expires earlier than before."""
         return replace(
             self,
             last_active=max(self.last_active, now),
             expires=max(self.expires, now + _life(self.path)),
-            # the last claims, each once
+            # each claim once, the last ones only
             recent_claims=tuple(dict.fromkeys((*self.recent_claims, *claims)))[-RECENT_TASKS:],
         )
 
     def quarantined(self, until: datetime, now: datetime, client_id: str, info: str) -> Self:
-        """The record with a quarantine by this client, for the reason ``info``."""
+        """Returns the record with a quarantine by this client, for the reason ``info``."""
         change = {
             "updatedAt": format_time(now),
             "clientId": client_id,
@@ -145,7 +145,10 @@ class WorkerRecord:
         return replace(self, quarantine_until=until, quarantine_details=details)
 
     def declared(self, body: Mapping[str, Any], now: datetime) -> Self:
-        """The record with the fields of a declaration; a past ``expires`` is now. Raises InputError."""
+        """Returns the record with the fields of a declaration. An ``expires`` in the past becomes now.
+
+        Raises InputError.
+        """
         changes: dict[str, Any] = {name: body[name] for name in ("description", "stability") if name in body}
         if "actions" in body:
             changes["actions"] = tuple(body["actions"])
@@ -154,15 +157,15 @@ class WorkerRecord:
         return replace(self, **changes)
 
     def active_by_declaration(self, now: datetime) -> Self:
-        """As ``active``; of a provisioner or pool only more than six hours after its last activity."""
+        """As ``active``, but a provisioner or pool changes only if its activity is over six hours old."""
         return self.active(now) if self.is_worker or now - self.last_active > _DECLARED_EVERY else self
 
     def outliving(self, expires: datetime) -> Self:
-        """The record, which does not expire before that of a pool or worker below it."""
+        """Returns the record, kept at least until ``expires``: a record below it must not outlive it."""
         return replace(self, expires=max(self.expires, expires))
 
     def to_wire(self) -> dict[str, Any]:
-        """The answer of getProvisioner, getWorkerType or getWorker, without the provisioner's actions."""
+        """Returns the answer of getProvisioner, getWorkerType or getWorker, without provisioner actions."""
         wire: dict[str, Any] = {
             **dict(zip(ID_NAMES, self.path, strict=False)),
             "expires": format_time(self.expires),

@@ -1,7 +1,8 @@
-"""The interfaces of storage, broker and clock that stores and services use; ``adapters`` has them.
+"""The interfaces of storage, broker and clock that stores and services use. ``adapters`` implements them.
 
-Storage is Table, Queue and BlobContainer of a StorageAccount, each in its own module. Every method of these
-may raise ServiceUnavailable: then the caller does not know whether it happened.
+A StorageAccount has tables, queues and a container of blobs: Table, Queue and BlobContainer, each in its own
+module. Every method of these may raise ServiceUnavailable. Then the caller does not know whether the
+operation happened.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,51 +18,52 @@ Result = TypeVar("Result")
 
 
 class AlreadyExists(Exception):
-    """The key is in use."""
+    """A row with this key exists."""
 
 
 class Changed(Exception):
-    """Another writer was first, or removed it: read again and decide again."""
+    """Another writer changed or removed the row first. Read it again and decide again."""
 
 
 class InvalidPosition(Exception):
-    """The storage has no such place: it was made by another kind of storage, or by nobody."""
+    """The text of a position in a list is not from this kind of storage."""
 
 
 class Corrupt(Exception):
-    """The stored value cannot be read, and is logged: no retry helps."""
+    """The stored value cannot be read, and the log says so. A retry does not help."""
 
 
 class BrokerAway(Exception):
-    """The broker did not confirm: it may have the event or not."""
+    """The broker did not confirm. It may have the event or not."""
 
 
-# what an adapter calls after each operation: what answers, how many seconds it took, whether it succeeded
+# An adapter calls it after each operation: which service answered, in how many seconds, and whether it
+# succeeded.
 Observe = Callable[[str, float, bool], None]
-Progress = Callable[[int, int, str], object]  # called with how many are done, of how many, and of what
+Progress = Callable[[int, int, str], object]  # called with how many are done, how many there are, and of what
 
 
 def ignore(_answers: str, _seconds: float, _is_answered: bool) -> None:
-    """The Observe that nobody reads."""
+    """An Observe that does nothing."""
 
 
 class Clock(Protocol):
     def now(self) -> datetime:
-        """The queue's time in UTC, whole milliseconds. Control may move it forward and freeze it."""
+        """The queue's time in UTC, in whole milliseconds. Control can move it forward and freeze it."""
 
     def wall_time(self) -> datetime:
-        """The real time in UTC, whole milliseconds: for Hawk, temporary credentials and signed URLs."""
+        """The real time in UTC, in whole milliseconds, for Hawk, temporary credentials and signed URLs."""
 
     def wall_time_of(self, time: datetime) -> datetime:
-        """The real time at which ``now`` will be ``time``, if the clock runs and is not moved again."""
+        """The real time at which ``now`` will return ``time``, if nobody moves or freezes the clock."""
 
     def monotonic(self) -> timedelta:
-        """The time since a moment long before the process began, for durations: nobody moves or sets it."""
+        """The time since some moment before the process began, for durations. Nobody can move or set it."""
 
 
 @runtime_checkable
 class AdjustableClock(Clock, Protocol):
-    """A clock that control moves, never back. Safe to call from any thread."""
+    """A clock that control can move, but never back. Safe to call from any thread."""
 
     @property
     def offset(self) -> timedelta:
@@ -72,48 +74,49 @@ class AdjustableClock(Clock, Protocol):
         """Whether ``now`` stands still."""
 
     def move_to(self, time: datetime) -> None:
-        """From now on ``now`` is at least ``time``."""
+        """Move the clock forward to ``time``, unless it is later already."""
 
     def freeze(self) -> None:
-        """``now`` stands still; it changes only by ``move_to`` or ``release``. Safe to repeat."""
+        """Stop the clock. After this only ``move_to`` and ``release`` change it. Safe to repeat."""
 
     def release(self) -> None:
-        """``now`` runs again. Safe to repeat."""
+        """Let the clock run again. Safe to repeat."""
 
 
 class Flag(Protocol):
-    """threading.Event, as a Waiter needs it."""
+    """The part of threading.Event that a Waiter needs."""
 
     def is_set(self) -> bool: ...
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Whether it is set, at the latest after ``timeout`` seconds."""
+        """Wait until the flag is set, ``timeout`` seconds at most. Returns whether it is set."""
 
 
 class Waiter(Protocol):
-    """Lets time pass, and others go on. Whatever waits below the server does it here: so the simulated world
-    of the tests can let its own time pass, and only the server knows how requests run beside each other.
+    """Lets time pass while others go on. Whatever waits below the server waits through this port.
+
+    So the tests can simulate time, and only the server knows how requests run concurrently.
     """
 
     def sleep(self, seconds: float) -> None:
         """Return after that time; with 0, let other greenlets run."""
 
     def wait(self, flag: Flag, seconds: float) -> bool:
-        """Whether the flag is set, at the latest after that time."""
+        """Wait until the flag is set, ``seconds`` at most. Returns whether it is set."""
 
     def run_long(self, act: Callable[[], Result]) -> Result:
-        """The result of ``act``, which may take long. A server answers other requests meanwhile."""
+        """Return the result of ``act``, which may take long. A server answers other requests meanwhile."""
         return act()
 
 
 class Broker(Protocol):
-    """RabbitMQ, or any broker of its protocol. Every method but ``close`` may raise BrokerAway."""
+    """RabbitMQ, or another AMQP 0-9-1 broker. Every method except ``close`` may raise BrokerAway."""
 
     def publish(self, events: "Sequence[Event]") -> None:
         """Return once the broker has confirmed all of them, in this order."""
 
     def check(self) -> None:
-        """Return if the broker is there, with all exchanges, and after a failure accepts messages again."""
+        """Return if the broker is reachable, has all exchanges and accepts messages."""
 
     def close(self) -> None:
         """Close all connections."""

@@ -10,14 +10,14 @@ from legacy_queue.ports.table import Table
 
 
 class UnusableStorage(Exception):
-    """A server cannot use the storage; the message is a sentence for a person, with a remedy."""
+    """The server cannot use the storage. The message tells a person why and what to do."""
 
 
 @dataclass(frozen=True)
 class SigningEndpoint:
     """Where clients reach a service of the account, and the base64 key that verifies its signed URLs.
 
-    ``is_own``: this server answers there.
+    ``is_own`` is set if this server itself answers there.
     """
 
     url: str
@@ -27,35 +27,38 @@ class SigningEndpoint:
 
 
 class StorageAccount(Protocol):
-    """``check`` creates tables and the container, ``Queue.create`` creates a queue."""
+    """A storage account. ``check`` creates its tables and its container, ``Queue.create`` creates a queue."""
 
     container: BlobContainer
     public_queues: SigningEndpoint  # for workers
     public_blobs: SigningEndpoint
     endpoints: Mapping[str, str | None]  # the URLs of queue, table and blob that this server uses
-    # differs once another process has written; None: only a poll shows that
+    # a number that changes when another process writes; None if the storage has no such number
     version: Callable[[], int] | None
-    # None where storage does not show all messages, as Azure
+    # None if the storage, like Azure, does not show all messages
     shown_messages: ShownMessages | None
 
     def table(self, name: str) -> Table:
-        """The table of that name, letters and digits; the same object each time."""
+        """Returns the table of that name (letters and digits), the same object each time."""
 
     def queue(self, name: str) -> Queue:
-        """The queue of that name. Sends nothing."""
+        """Returns the queue of that name, without any operation on the storage."""
 
     def queues(self, prefix: str) -> Iterator[tuple[str, Mapping[str, str]]]:
-        """The queues whose names have the prefix, with their metadata, in the order of their names."""
+        """Yields the queues whose names have the prefix, with their metadata, in the order of their names."""
 
     def check(self) -> None:
         """Return once all services answer, and the container and each table of ``table`` exist."""
 
     def warning(self) -> str:
-        """A sentence if storage needs a look by a person, else ""."""
+        """Returns a sentence if a person should look at the storage, else ""."""
         return ""
 
     def empty(self) -> None:
-        """Delete everything. After ``check`` it can be used again."""
+        """Delete everything. Call ``check`` before you use the account again."""
 
     def close(self) -> None:
-        """From now on every operation on rows, messages and written blobs raises ServiceUnavailable."""
+        """End the use of the account.
+
+        Every later operation raises ServiceUnavailable, except reads of blobs.
+        """

@@ -1,4 +1,4 @@
-"""A container of block blobs, as Azure Blob Storage has it."""
+"""A container of block blobs, as in Azure Blob Storage."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -7,19 +7,19 @@ from typing import Literal, Protocol
 
 
 class BlobAlreadyExists(Exception):
-    """The blob exists, and the write was for a new blob."""
+    """The blob exists, but the write was for a new blob."""
 
 
 class BlockCountExceedsLimit(Exception):
-    """The blob has as many uncommitted blocks as are accepted."""
+    """The blob has the maximum number of uncommitted blocks already."""
 
 
 class ConditionNotMet(Exception):
-    """The blob is another version than the one that the write replaces."""
+    """The blob is not the version that the write was meant to replace."""
 
 
 class InvalidBlobOrBlock(Exception):
-    """The id of the block has another length than those of the blob's other uncommitted blocks."""
+    """The block id is not as long as the ids of the blob's other uncommitted blocks."""
 
 
 class InvalidBlockList(Exception):
@@ -28,7 +28,7 @@ class InvalidBlockList(Exception):
 
 @dataclass(frozen=True)
 class Written:
-    """The result of a write of a blob."""
+    """What a write of a blob returns."""
 
     etag: str
     modified: datetime
@@ -38,8 +38,8 @@ class Written:
 class BlobProperties:
     """``length`` in bytes as stored, after any content encoding.
 
-    ``md5``, in base64, is what a write gave; Azure has that of a put by itself. The names of ``metadata`` are
-    in lower case.
+    ``md5``, in base64, is the value that a write passed. Azure computes it for a put if none was passed. The
+    names in ``metadata`` are in lower case.
     """
 
     length: int
@@ -53,7 +53,7 @@ class BlobProperties:
 
 @dataclass(frozen=True)
 class BlockList:
-    """Ids of blocks: the blocks of the blob, in order, and the blocks that no list has named yet."""
+    """Block ids: ``committed`` are the blocks of the blob, in order; no list has named the others yet."""
 
     committed: Sequence[str]
     uncommitted: Sequence[str]
@@ -65,7 +65,7 @@ Blocks = Sequence[Block]
 
 @dataclass(frozen=True)
 class WriteOptions:
-    """What a write may say beside the content: the properties, and which version of the blob it replaces."""
+    """Options of a write: properties of the blob, and which version of the blob it replaces."""
 
     is_new: bool = False
     replaces: str | None = None  # an ETag; None for any version
@@ -77,9 +77,9 @@ DEFAULTS = WriteOptions()
 
 
 class BlobContainer(Protocol):
-    """A blob is stored whole or not at all. The ids of its blocks have one length, 64 bytes at most.
+    """A container of blobs. A write stores the whole blob or nothing.
 
-    A list names ``max_blocks`` at most.
+    All block ids of a blob have the same length, at most 64 bytes. A block list names at most ``max_blocks``.
     """
 
     name: str
@@ -93,16 +93,16 @@ class BlobContainer(Protocol):
         encoding: str | None,
         options: WriteOptions = DEFAULTS,
     ) -> Written:
-        """Store the blob; replaces an earlier blob. On Azurite its uncommitted blocks stay.
+        """Store the blob, and replace an earlier blob. On Azurite the uncommitted blocks stay.
 
-        With ``is_new``, raises BlobAlreadyExists for an existing blob, on Azurite also for an uncommitted
-        block. Raises ConditionNotMet.
+        With ``is_new``, raises BlobAlreadyExists if the blob exists; on Azurite, also if it has an
+        uncommitted block. Raises ConditionNotMet.
         """
 
     def put_block(self, name: str, block_id: str, content: bytes) -> None:
-        """Store 1 byte to 4 MiB as an uncommitted block; replaces an uncommitted block of that id.
+        """Store 1 byte to 4 MiB as an uncommitted block, and replace an uncommitted block with that id.
 
-        Raises BlockCountExceedsLimit: a blob has at least ``max_blocks`` uncommitted blocks before.
+        Raises BlockCountExceedsLimit, though not before the blob has ``max_blocks`` uncommitted blocks.
         Raises InvalidBlobOrBlock.
         """
 
@@ -114,41 +114,42 @@ class BlobContainer(Protocol):
         encoding: str | None,
         options: WriteOptions = DEFAULTS,
     ) -> Written:
-        """Make the blob of these blocks; raises InvalidBlockList, BlobAlreadyExists, ConditionNotMet."""
+        """Make the blob from these blocks. Raises InvalidBlockList, BlobAlreadyExists, ConditionNotMet."""
 
     def describe(self, name: str, wanted: BlobProperties) -> Written:
-        """Give the blob the content type, encoding and MD5, or the metadata, of ``wanted``; not both.
+        """Set either content type, encoding and MD5, or the metadata, to those of ``wanted``.
 
-        Raises ConditionNotMet if it is another version now than that with the ETag of ``wanted``.
+        Raises ConditionNotMet if the blob's ETag is no longer the ETag of ``wanted``.
         """
 
     def block_list(self, name: str) -> BlockList | None:
-        """The blob's blocks; None where neither the blob nor a block of it exists."""
+        """Returns the blob's blocks, or None if neither the blob nor a block of it exists."""
 
     def discard_blocks(self, after: str, limit: int, is_over: Callable[[str], bool]) -> str | None:
-        """Discard the uncommitted blocks of the blobs whose upload ``is_over``: of the next ``limit`` names.
+        """Look at the next ``limit`` names, and discard the uncommitted blocks of blobs whose upload
+        ``is_over``.
 
-        Returns the last of them, None at the end. Azure discards such blocks by itself, after a week.
+        Returns the last of these names, or None at the end. Azure discards such blocks itself after a week.
         """
 
     def properties(self, name: str) -> BlobProperties | None:
-        """The properties of the blob, if it exists."""
+        """Returns the properties of the blob, or None if it does not exist."""
 
     def read(self, name: str) -> tuple[BlobProperties, Iterator[bytes]] | None:
-        """The blob's properties and its stored bytes in chunks; None for a missing blob.
+        """Returns the blob's properties and its stored bytes in chunks, or None if it does not exist.
 
-        Where the blob is written or removed meanwhile, the chunks may raise ServiceUnavailable; they are
-        never mixed.
+        If the blob is written or removed meanwhile, the chunks may raise ServiceUnavailable. They never mix
+        two versions.
         """
 
     def delete(self, name: str) -> None:
-        """Delete the blob, leased or not. Safe to repeat."""
+        """Delete the blob, even if it is leased. Safe to repeat."""
 
     def upload_url(self, name: str, start: datetime, expiry: datetime) -> str:
-        """A URL, valid between the times, to write that blob: by one PUT, or by blocks and their list."""
+        """Returns a URL, valid between these times, to write that blob by a PUT or by blocks and a list."""
 
     def download_url(self, name: str, start: datetime, expiry: datetime) -> str:
-        """A URL, valid between the times, for reading that blob: GET and HEAD, whole or in ranges.
+        """Returns a URL, valid between these times, to read that blob by GET and HEAD, whole or in ranges.
 
-        The answer is an attachment: no browser shows it as a page of that origin.
+        The answer is an attachment, so that no browser shows it as a page of that server.
         """

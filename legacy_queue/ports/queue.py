@@ -1,4 +1,4 @@
-"""A queue of messages, as Azure Queue Storage has it."""
+"""A queue of messages, as in Azure Queue Storage."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,16 +12,19 @@ _MAX_TEXT = 48 * 1024
 
 
 class LeaseLost(Exception):
-    """The receipt is outdated or the message does not exist."""
+    """The pop receipt is stale, or the message does not exist."""
 
 
 class QueueNotFound(LeaseLost):
-    """The queue does not exist, and so no lease in it."""
+    """The queue does not exist, so no lease in it is valid."""
 
 
 @dataclass(frozen=True)
 class QueuedMessage:
-    """A received or peeked message. Peeked, it has no receipt, and ``next_visible`` only while invisible."""
+    """A received or peeked message. If it was peeked, it has no pop receipt.
+
+    A peeked message has ``next_visible`` only while it is hidden.
+    """
 
     lease: MessageLease
     text: str
@@ -33,65 +36,73 @@ class QueuedMessage:
 
 @dataclass(frozen=True)
 class SignedUrls:
-    """A poll and a delete URL for a queue, as pollTaskUrls answers them."""
+    """The poll URL and the delete URL of a queue, as pollTaskUrls answers them."""
 
     poll: str
     delete: str
 
 
 class ShownMessages(Protocol):
-    """All messages of an account, visible or not, without receiving them. Azure cannot show them."""
+    """Shows all messages of an account, visible or hidden, without receiving them. Azure cannot do this."""
 
     def text(self, queue: str, message_id: str) -> str | None:
-        """The text of the message in the queue of that name, None if it has no such message."""
+        """Returns the text of the message in the queue of that name, or None if there is no such message."""
 
     def page(self, after: str, limit: int) -> tuple[Sequence[tuple[str, str]], str | None]:
-        """Up to ``limit`` messages, each the name of its queue and its text, and the next ``after``.
+        """Returns up to ``limit`` messages, each as queue name and text, and the ``after`` of the next page.
 
-        ``after`` is "" for the first page, None at the end. A message that is put meanwhile may be missing.
+        Pass "" as ``after`` for the first page. The last page returns None. A message that is put meanwhile
+        may be missing.
         """
 
 
 class Queue(Protocol):
-    """Messages are ASCII text of up to 48 KiB. Durations are whole seconds: invisibility is rounded up, the
-    time to live down. Visible messages are received about in the order in which they became visible.
+    """A queue. Its messages are ASCII text of up to 48 KiB.
 
-    Every method but ``create``, ``remove`` and ``signed_urls`` may raise QueueNotFound.
+    Durations are in whole seconds: a visibility timeout is rounded up, a time to live down. Messages are
+    received roughly in the order in which they became visible.
+
+    Every method except ``create``, ``remove`` and ``signed_urls`` may raise QueueNotFound.
     """
 
     name: str
 
     def create(self, metadata: Mapping[str, str]) -> None:
-        """Create the queue where it is missing, and set its metadata. Safe to repeat."""
+        """Create the queue unless it exists, and set its metadata. Safe to repeat."""
 
     def metadata(self) -> Mapping[str, str]: ...
 
     def put(self, text: str, hidden_for: timedelta, time_to_live: timedelta | None = None) -> MessageLease:
-        """Put a message, hidden for ``hidden_for``, deleted after the longer ``time_to_live``; None: never.
+        """Put a message that is hidden for ``hidden_for`` and deleted after ``time_to_live``, which must be
+        longer.
 
-        The lease is valid until the message is received.
+        With None it is never deleted. The lease is valid until somebody receives the message.
         """
 
     def receive(self, count: int, hidden_for: timedelta) -> Sequence[QueuedMessage]:
-        """Up to ``count`` (1..32) visible messages, then invisible for ``hidden_for``, at least a second.
+        """Receive up to ``count`` (1..32) visible messages and hide them for ``hidden_for``, at least one
+        second.
 
-        Not retried: each request that arrives hides messages.
+        Adapters do not retry this, because each request that arrives hides messages.
         """
 
     def peek(self) -> Sequence[QueuedMessage]:
-        """Messages, unchanged, in the order of visibility: in memory all, of Azure the first 32 visible."""
+        """Return messages without changing them, in the order of visibility.
+
+        Embedded storage returns all of them, Azure the first 32 visible ones.
+        """
 
     def update(self, lease: MessageLease, text: str, hidden_for: timedelta) -> MessageLease:
-        """Give the leased message this text and hide it for ``hidden_for``, 0 to show it; raises LeaseLost.
+        """Give the leased message this text and hide it for ``hidden_for``; 0 shows it. Raises LeaseLost.
 
-        The old lease is lost.
+        Use the returned lease from now on: the old one is stale.
         """
 
     def delete(self, lease: MessageLease) -> None:
-        """Delete the leased message; raises LeaseLost."""
+        """Delete the leased message. Raises LeaseLost."""
 
     def count(self) -> int:
-        """How many messages there are, visible or not; a storage may count no further than MAX_COUNT."""
+        """Returns the number of messages, visible or hidden. A storage may stop counting at MAX_COUNT."""
 
     def remove(self) -> None:
         """Delete the queue and its messages. Safe to repeat."""
@@ -99,17 +110,17 @@ class Queue(Protocol):
     def signed_urls(
         self, start: datetime, expiry: datetime, hidden_for: timedelta, caller: str = ""
     ) -> SignedUrls:
-        """URLs, valid between the two times, at which clients receive and delete messages.
+        """Returns URLs, valid between these times, at which clients receive and delete messages.
 
-        Those that this server answers name the ``caller``.
+        If this server itself answers there, the URLs name the ``caller``.
 
-        ``poll`` hides what it receives for that long and takes an appended ``&numofmessages=N``; ``delete``
-        has the placeholders ``{{messageId}}`` and ``{{popReceipt}}``, and no other brace.
+        ``poll`` hides received messages for ``hidden_for``, and a client may append ``&numofmessages=N``.
+        ``delete`` has the placeholders ``{{messageId}}`` and ``{{popReceipt}}``, and no other braces.
         Source: docs/explanation/protocols.md#signed-urls.
         """
 
 
 def check_text(text: str) -> None:
-    """Raise ValueError for a text that no message can have."""
+    """Raises ValueError if a message cannot have this text."""
     if len(text.encode("ascii")) > _MAX_TEXT:
-        raise ValueError("a message has up to 48 KiB")
+        raise ValueError("the message is longer than 48 KiB")

@@ -1,4 +1,4 @@
-"""A table of rows, as Azure Table Storage has it."""
+"""A table of rows, as in Azure Table Storage."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, ClassVar, Literal, Protocol
 
-# an int has 32 bits; a datetime is aware, in milliseconds
+# an int has 32 bits; a datetime is aware and in milliseconds
 Value = str | int | bool | bytes | datetime
 
 PARTITION = "PartitionKey"
-KEY = "RowKey"  # as names in conditions
+KEY = "RowKey"  # their names in conditions
 _MAX_VALUE = 64 * 1024
 _MAX_ROW = 1024 * 1024  # bytes, two for each character
 _VALID_KEY = r"[^/\\#?\x00-\x1f\x7f-\x9f]{1,512}"
@@ -19,7 +19,7 @@ _VALID_KEYS = re.compile(f"{_VALID_KEY}/{_VALID_KEY}")
 
 @dataclass(frozen=True)
 class Row:
-    """A row and its version. Rows of a partition are ordered by their keys, as bytes."""
+    """A row and its version. The rows of a partition are ordered by the bytes of their keys."""
 
     partition: str
     key: str
@@ -29,7 +29,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Condition:
-    """Rows whose property ``name`` compares so with ``value``; ``in`` takes a tuple of values."""
+    """Selects the rows whose property ``name`` compares with ``value`` this way. ``in`` takes a tuple."""
 
     name: str
     operator: Literal["eq", "lt", "le", "gt", "ge", "in"]
@@ -38,9 +38,11 @@ class Condition:
 
 @dataclass(frozen=True)
 class Change:
-    """``insert`` requires a missing row, ``put`` replaces any row, ``merge`` changes the given properties of
-    an existing row, ``delete`` removes an existing row. ``etag`` is the version that merge and delete
-    require; None for any.
+    """A change of one row.
+
+    ``insert`` requires that the row does not exist, ``put`` replaces the row if it exists, ``merge`` changes
+    the given properties of an existing row, ``delete`` removes an existing row. ``etag`` is the version that
+    merge and delete require; None means any version.
     """
 
     kind: Literal["insert", "put", "merge", "delete"]
@@ -51,11 +53,12 @@ class Change:
 
 @dataclass(frozen=True)
 class RowPage:
-    """Some of the rows, in the order of (partition, key) unless another was asked for.
+    """Some of the rows, in the order of (partition, key) unless the caller asked for another order.
 
-    Where the conditions are about ``expires`` and no key, the storage may have another order.
+    If the conditions are about ``expires`` and not about a key, the storage may use another order.
 
-    ``after`` is for the next page, in any process; None at the end. An empty page may not be the last.
+    Pass ``after`` to get the next page, in any process. It is None on the last page. An empty page need not
+    be the last.
     """
 
     rows: Sequence[Row]
@@ -63,42 +66,46 @@ class RowPage:
 
 
 class Table(Protocol):
-    """Keys have 1 to 512 characters: no slash, backslash, ``#``, ``?`` or control character. Batches of
-    Azurite confuse keys that begin with a comma, or have a comma behind an apostrophe.
+    """A table. Keys have 1 to 512 characters, but no slash, backslash, ``#``, ``?`` or control character.
 
+    Do not begin a key with a comma or put a comma after an apostrophe: batches of Azurite confuse such keys.
     A value has up to 64 KiB (a string 32,768 characters), a row up to 1 MiB. No value is None, and merge
-    cannot remove a property. ``knows_age``: it can list the rows that were inserted last first.
+    cannot remove a property. If ``knows_age`` is set, the table can list the newest rows first.
     """
 
     knows_age: ClassVar[bool] = False
 
     def get(self, partition: str, key: str) -> Row | None:
-        """The row as it is now."""
+        """Returns the row, or None if it does not exist."""
 
     def insert(self, partition: str, key: str, values: Mapping[str, Value]) -> str:
-        """Store a new row; its etag. Raises AlreadyExists, also where a retry finds the row it wrote."""
+        """Store a new row and return its etag.
+
+        Raises AlreadyExists, also if a retry finds the row that the first attempt wrote.
+        """
         return self._change(partition, Change("insert", key, values))
 
     def put(self, partition: str, key: str, values: Mapping[str, Value]) -> str:
-        """Store the row; replaces an existing row. Its etag. Safe to repeat."""
+        """Store the row, replace an existing one, and return its etag. Safe to repeat."""
         return self._change(partition, Change("put", key, values))
 
     def merge(self, partition: str, key: str, values: Mapping[str, Value], etag: str | None = None) -> str:
-        """Change these properties of a row and keep the others; its new etag.
+        """Change these properties of a row, keep the others, and return its new etag.
 
-        Raises Changed where the row does not exist or is not the version ``etag``; None for any version.
+        Raises Changed if the row does not exist or is not the version ``etag``. None means any version.
         """
         return self._change(partition, Change("merge", key, values, etag))
 
     def delete(self, partition: str, key: str, etag: str | None = None) -> None:
-        """Delete the row; raises Changed where it exists in another version. Safe to repeat."""
+        """Delete the row. Raises Changed if it exists in another version. Safe to repeat."""
         self._change(partition, Change("delete", key, {}, etag))
 
     def batch(self, partition: str, changes: Sequence[Change]) -> Sequence[str]:
-        """Make all of 1 to 100 changes of different rows of a partition, up to 4 MiB in total, or none.
+        """Make all of these changes or none: 1 to 100, of different rows of a partition, up to 4 MiB in
+        total.
 
-        Returns their etags, "" for a delete. Raises Changed where any row is not in the required state, also
-        where a retry finds the rows it wrote.
+        Returns their etags, "" for a delete. Raises Changed if a row is not in the required state, also if a
+        retry finds the rows that the first attempt wrote.
         """
 
     def page(
@@ -109,25 +116,25 @@ class Table(Protocol):
         select: Sequence[str] | None = None,
         newest_first: bool = False,
     ) -> RowPage:
-        """Up to ``limit`` (1..1000) rows that meet all conditions, which may name PARTITION and KEY.
+        """Returns up to ``limit`` (1..1000) rows that meet all conditions, which may name PARTITION and KEY.
 
-        ``after`` is "" for the first page; raises InvalidPosition for a text that no page had. ``select``
-        names the wanted properties; None for all. With ``newest_first`` the rows that were inserted last come
-        first, if the table ``knows_age``.
+        Pass "" as ``after`` for the first page. Raises InvalidPosition if ``after`` is not from a page of
+        this storage. ``select`` names the wanted properties; None means all. With ``newest_first``, and if
+        the table ``knows_age``, the rows that were inserted last come first.
         """
 
     def _change(self, partition: str, change: Change) -> str:
-        """Make the change as the four methods above promise; the etag, "" for a delete."""
+        """Make the change as the four methods above promise. Returns the etag, "" for a delete."""
 
 
 def check_key(partition: str, key: str) -> None:
-    """Raise ValueError for an invalid key: keys are parts of URLs."""
+    """Raises ValueError if a key is invalid. Keys are parts of URLs."""
     if not _VALID_KEYS.fullmatch(f"{partition}/{key}"):
         raise ValueError(f"{partition!r} {key!r} is not a valid key")
 
 
 def check_changes(partition: str, changes: Sequence[Change]) -> None:
-    """Raise ValueError or TypeError for an invalid batch."""
+    """Raises ValueError or TypeError if the batch is invalid."""
     if not 1 <= len({change.key for change in changes}) == len(changes) <= 100:
         raise ValueError("a batch has 1 to 100 changes of different rows")
     for change in changes:
@@ -135,7 +142,7 @@ def check_changes(partition: str, changes: Sequence[Change]) -> None:
 
 
 def check_change(partition: str, change: Change) -> None:
-    """Raise ValueError or TypeError for an invalid key or invalid values."""
+    """Raises ValueError or TypeError if the key or a value is invalid."""
     check_key(partition, change.key)
     values: Mapping[str, Any] = change.values
     row_size = 0
@@ -156,6 +163,6 @@ def check_change(partition: str, change: Change) -> None:
 
 
 def check_limit(limit: int) -> None:
-    """Raise ValueError for an invalid page size."""
+    """Raises ValueError if the page size is invalid."""
     if not 1 <= limit <= 1000:
         raise ValueError("a page has 1 to 1000 rows")

@@ -133,7 +133,7 @@ def with_certificate(made: TemporaryCredentials, **changes: Any) -> SignedReques
 
 def test_a_refusal_has_a_reason_and_a_client_id_for_the_log() -> None:
     made, late = temporary(), NOW + 16 * MINUTE
-    no_scopes = ("authorizedScopes is no list of scopes", "worker")
+    no_scopes = ("authorizedScopes is not a list of scopes", "worker")
     for signed, now, expected in [
         (request(Client("unknown", "t", ())), NOW, ("no such client", "unknown")),
         (with_certificate(made, issuer="x"), NOW, ("no such issuer", "task-client/T")),
@@ -143,7 +143,7 @@ def test_a_refusal_has_a_reason_and_a_client_id_for_the_log() -> None:
         (request(now=late), NOW, ("clock off by 960 s (ahead)", "worker")),
         (with_certificate(made), NOW + 2 * HOUR, ("certificate expired", "task-client/T")),
         (with_certificate(made, start="x"), NOW, ("the certificate is malformed", made.client_id)),
-        (request(ext="!"), NOW, ("ext is no base64 of a JSON object", "worker")),
+        (request(ext="!"), NOW, ("ext is not base64 of a JSON object", "worker")),
         *((request(ext=ext_of(authorizedScopes=it)), NOW, no_scopes) for it in ([1], "x:1", ["x:é"])),
     ]:
         assert reason(signed, now) == expected

@@ -53,7 +53,7 @@ def test_both_ways_of_naming_the_pool_give_the_same_definition() -> None:
 
 
 def test_a_definition_that_names_two_pools_or_none_is_refused() -> None:
-    assert "they must name the same pool" in str(refusal(taskQueueId="Provisioner/worker-Type_1"))
+    assert "expected the same pool" in str(refusal(taskQueueId="Provisioner/worker-Type_1"))
     for missing in ("provisionerId", "workerType"):
         assert "names no pool" in str(refusal(**{missing: None}))
 

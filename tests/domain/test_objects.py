@@ -54,7 +54,7 @@ def test_download_credentials_are_for_one_object_and_one_hour() -> None:
 @pytest.mark.parametrize(
     ("changes", "kind", "message"),
     [
-        ({"projectId": "other"}, InputError, "the projectId 'a/project', not 'other'"),
+        ({"projectId": "other"}, InputError, "projectId is 'other': expected 'a/project'"),
         ({"uploadId": "x"}, RequestConflict, "another uploadId"),
         ({"expires": format_time(NOW + DAY)}, RequestConflict, "expires at 2030-01-04T03:04:05.678Z, not"),
         ({"expires": "2030-02-30T00:00:00Z"}, InputError, "out of range"),

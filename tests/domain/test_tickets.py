@@ -27,7 +27,7 @@ def test_a_ticket_is_read_from_its_url_as_it_was(ticket: Ticket, secret: bytes) 
 
 def test_an_expired_ticket_or_another_text_than_the_signed_one_is_refused() -> None:
     text, signature = PART.text(), ticket_signature(PART.text(), SECRET)
-    with pytest.raises(AuthorizationFailed, match=r"ended at 2030-01-02T04:04:05\.678Z"):
+    with pytest.raises(AuthorizationFailed, match=r"expired at 2030-01-02T04:04:05\.678Z"):
         Ticket.verified(text, signature, SECRETS, NOW + HOUR)
     for changed in [WHOLE.text(), f"{text}x", text[:-1], "", "%", "x" * 5000]:
         with pytest.raises(AuthorizationFailed, match="not signed"):

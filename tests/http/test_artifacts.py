@@ -83,7 +83,7 @@ def test_a_download_url_uploads_nothing_and_ends(queue: Queue) -> None:
     forged = target.replace("signature=", "signature=0")
     refused(queue.send("GET", forged, credentials=None), 403, "AuthorizationFailed", "for this download")
     queue.clock.advance(timedelta(minutes=45))
-    refused(queue.send("GET", target, credentials=None), 403, "AuthorizationFailed", "the URL ended at")
+    refused(queue.send("GET", target, credentials=None), 403, "AuthorizationFailed", "the URL expired at")
 
 
 def test_a_redirect_is_not_cached_and_leads_to_the_url_of_the_artifact(queue: Queue) -> None:
