@@ -28,7 +28,7 @@ BUDGETS = {
     "conform": 44,
     "containers": 2,
     "contracts": 8,
-    "docs": 48,
+    "docs": 54,
     "domain": 12,
     "examples": 8,
     "gateway": 10,
