@@ -95,16 +95,10 @@ print(json.dumps(description(commands, click.Context(commands, info_name="legacy
 
 
 def endpoints(page: str = "") -> str:
-    """A section for each endpoint of the page, or for all endpoints."""
+    """A table of the page's endpoints, and a section for each; of all endpoints without a page."""
     shown = [endpoint for endpoint in served_by(*_SERVICES) if page in ("", _page_of(endpoint))]
-    return "\n".join(map(_endpoint, shown))
-
-
-def methods(page: str) -> str:
-    """A row for each endpoint of the page, as its table of contents."""
-    shown = [endpoint for endpoint in served_by(*_SERVICES) if _page_of(endpoint) == page]
     rows = [[f"[{each.name}](#{each.name.lower()})", f"`{each.method} {each.route}`"] for each in shown]
-    return _table(["method", "request"], rows)
+    return "\n".join([_table(["method", "request"], rows), *map(_endpoint, shown)])
 
 
 def index() -> str:
@@ -440,7 +434,6 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 _GENERATORS: Mapping[str, Callable[..., str]] = {
     "index": index,
     "not-served": not_served,
-    "methods": methods,
     "endpoints": endpoints,
     "shapes": schema_tables.shapes,
     "parameters": parameters,
