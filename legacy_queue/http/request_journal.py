@@ -136,11 +136,13 @@ def _sent(payload: tuple[bytes, Any] | None) -> dict[str, Any]:
     body = payload[1] if payload and isinstance(payload[1], dict) else {}
     texts = {name: text for name, text in body.items() if isinstance(text, str)}
     tasks = body.get("tasks")
+    reason = texts.get("reason") if texts.get("reason") in _REASONS else None
     return {
         "messageId": _MESSAGE_ID.fullmatch(texts.get("messageId", "")) and texts["messageId"],
         "receipt": texts.get("receipt") and _digest(texts["receipt"]),
         "signature": texts.get("signature") and _digest(texts["signature"]),
-        "sentReason": texts.get("reason") if texts.get("reason") in _REASONS else None,
+        "reportedReason": reason,
+        "sentReason": reason,  # the name of 0.1.0
         "tasks": tasks if type(tasks) is int and tasks >= 0 else None,
     }
 

@@ -72,7 +72,7 @@ PROPERTIES: dict[str, Schema] = {
     ),
     **each("success possible ready frozen movable", {"type": "boolean"}),
     **each("payload extra", {"type": "object"}),
-    **each("inTheWay toBeMoved", array(STRING)),
+    **each("blockers inTheWay toBeMoved", array(STRING)),
     **each("size contentLength transferLength", integer(2**53)),
     **each("sha256 contentSha256 transferSha256", text(64, "[0-9a-fA-F]{64}")),
     "version": {"enum": [1]},
@@ -164,5 +164,5 @@ PROPERTIES["latestTask"] = object_of("taskId runId")
 PROPERTIES["recentTasks"] = array(PROPERTIES["latestTask"])
 PROPERTIES["quarantineDetails"] = array(object_of("updatedAt clientId quarantineUntil quarantineInfo"))
 PROPERTIES["artifact"] = object_of("storageType name expires contentType", "contentLength", name=text(1024))
-PROPERTIES["required"] = object_of("possible inTheWay refused")
-PROPERTIES["claimWork"] = object_of("ready inTheWay toBeMoved")
+PROPERTIES["required"] = object_of("possible blockers inTheWay refused")
+PROPERTIES["claimWork"] = object_of("ready blockers inTheWay toBeMoved")

@@ -164,14 +164,14 @@ _MESSAGE = object_of(
 )
 _SEEN_MESSAGES = "messages hidden"
 _OF_MESSAGES: dict[str, Schema] = {"messages": array(_MESSAGE), "hidden": _COUNT}
-_FACTS = "messages messageId receipt signature sentReason tasks claims expires isDisconnected"
+_FACTS = "messages messageId receipt signature reportedReason sentReason tasks claims expires isDisconnected"
 _REQUEST = object_of(
     "sequence begun time requestId method path status ms",
     f"endpoint code reason clientId taskId runId taskIds taskQueueId priority {WORKER} fault {_FACTS}",
     sequence=integer(2**53, 1),
     **dict.fromkeys(("begun", "time"), TIME),
     **dict.fromkeys(("requestId", "method", "path", "endpoint", "code", "reason", "fault"), STRING),
-    **each("messageId receipt signature sentReason", STRING),
+    **each("messageId receipt signature reportedReason sentReason", STRING),
     tasks=_COUNT,
     claims=array(object_of("taskId runId takenUntil")),
     expires=TIME,

@@ -47,7 +47,7 @@ def process() -> Process:
 
 
 def take(following: Following, count: int | None = None) -> list[int | str]:
-    """The numbers of the next events, by default of those that there are now, and "begins-anew"."""
+    """The numbers of the next events, by default of those that there are now, and "gap"."""
     found: list[int | str] = []
     is_end = False
     while len(found) != count:
@@ -118,15 +118,15 @@ def test_an_id_of_a_later_process_begins_anew(process: Process) -> None:
     [(last_id, _)] = events_in(other)
     following = process.follow(after=last_id)
     process.publish_numbers(1)
-    assert take(following) == take(process.follow(after=last_id)) == ["begins-anew", 1]
+    assert take(following) == take(process.follow(after=last_id)) == ["gap", 1]
 
 
 def test_a_stream_that_reads_too_slowly_begins_anew_at_the_gap(process: Process) -> None:
     process.publish_numbers(*range(200))
     slow, idle = process.follow(after=BEGINNING), process.follow()
-    assert take(slow, 101) == ["begins-anew", *range(100)]
+    assert take(slow, 101) == ["gap", *range(100)]
     process.publish_numbers(*range(200, 10_200))
     assert take(idle) == list(range(200, 10_200))
-    assert take(slow) == ["begins-anew", *range(200, 10_200)]
+    assert take(slow) == ["gap", *range(200, 10_200)]
     process.publish_numbers(*range(10_200, 20_201))
-    assert take(idle) == ["begins-anew", *range(10_201, 20_201)]
+    assert take(idle) == ["gap", *range(10_201, 20_201)]

@@ -65,14 +65,14 @@ def test_the_record_begins_with_the_first_call_and_not_before_the_window() -> No
 def test_a_worker_type_is_ready_if_its_workers_call_only_claim_work() -> None:
     for method in (CLAIM_WORK, TODAYS_CLAIM_WORK):
         of = report_of(use(method), use(CLAIM_WORK, "group/bob"))
-        assert of["claimWork"] == {"ready": True, "inTheWay": [], "toBeMoved": []}
+        assert of["claimWork"] == {"ready": True, "blockers": [], "inTheWay": [], "toBeMoved": []}
     of = report_of(use(POLL_TASK_URLS, "client"))
-    assert of["claimWork"]["inTheWay"][1:] == ["no worker called claimWork"]
+    assert of["claimWork"]["blockers"][1:] == ["no worker called claimWork"]
     why = ["no worker called claimTask: there is nothing to judge by"]
-    assert (of["required"]["inTheWay"], of["required"]["possible"]) == (why, False)
+    assert (of["required"]["blockers"], of["required"]["possible"]) == (why, False)
 
 
-def test_callers_of_the_older_methods_are_in_the_way_of_claim_work() -> None:
+def test_callers_of_the_older_methods_block_claim_work() -> None:
     of = report_of(
         use(CLAIM_WORK),
         use(POLL_TASK_URLS, "client"),
@@ -80,11 +80,12 @@ def test_callers_of_the_older_methods_are_in_the_way_of_claim_work() -> None:
         use(CLAIM_TASK, "group/bob"),
         use(CLAIM_TASK, "group/bob", ALL),
     )
-    assert of["claimWork"]["inTheWay"] == [
+    assert of["claimWork"]["blockers"] == [
         "client called pollTaskUrls: once at 2030-01-02T03:04:02.678Z",
         "client polled: once at 2030-01-02T03:04:03.678Z",
         f"group/bob called claimTask: 2 times, last at {AT}",
     ]
+    assert of["claimWork"]["inTheWay"] == of["claimWork"]["blockers"]  # as 0.1.0 named it
     assert of["claimWork"]["toBeMoved"] == ["client", "group/bob"]
 
 
@@ -93,4 +94,4 @@ def test_a_worker_is_to_be_moved_unless_its_last_call_was_claim_work() -> None:
     moved = [use(CLAIM_TASK, "group/moved"), use(CLAIM_WORK, "group/moved")]
     of = report_of(*back_and_forth, *moved)
     assert of["claimWork"]["toBeMoved"] == ["group/back"]
-    assert len(of["claimWork"]["inTheWay"]) == 1
+    assert len(of["claimWork"]["blockers"]) == 1

@@ -20,11 +20,14 @@ from legacy_queue.http.endpoints.inspect import SCOPE, inspect_endpoint
 from legacy_queue.http.site import Site
 from legacy_queue.ports import Clock
 from legacy_queue.services.events.event_buffer import BufferedEvent
-from legacy_queue.services.events.event_streams import BeginsAnew, EventFilter, Following
+from legacy_queue.services.events.event_streams import EventFilter, Following, Gap
 
 _QUERY = ("exchange", "follow", "lastEventId", "routingKey")
 _RETRY = 2000  # milliseconds until a client comes back
 _KEEP_ALIVE = timedelta(seconds=15)
+# Programs written for 0.1.0 know this event by its name, and take every other one for an event of the queue. A
+# second event with a plainer name would break them, so the plain word is in the data.
+_GAP = b'event: begins-anew\ndata: {"gap":true}\n\n'
 _HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}  # the second is nginx's
 _AT_THE_BROKER = (
     "the events of this queue are at its broker, which the setting amqp-url names, in the topic exchanges "
@@ -59,8 +62,8 @@ def events(call: Call) -> Response:
     there.
 
     No event after the beginning of the answer is missed. These are the events of this server process,
-    which keeps the last 10,000. If events after that id are lost, as after a restart, the event
-    ``begins-anew`` comes first. Several processes need a broker for a complete stream: each has its own
+    which keeps the last 10,000. If events after that id are lost, as after a restart, an event
+    ``begins-anew`` with the data ``{"gap":true}`` comes first. Several processes need a broker for a complete stream: each has its own
     events only. With ``follow`` false the answer ends after the events that this process has kept. A
     routingKey has at most one ``#``.
     """
@@ -111,9 +114,9 @@ def _stream(following: Following, project: str, clock: Clock) -> Iterator[bytes]
             last = clock.monotonic()
 
 
-def _framed(item: BufferedEvent | BeginsAnew, project: str) -> bytes:
+def _framed(item: BufferedEvent | Gap, project: str) -> bytes:
     if isinstance(item, str):
-        return b"event: %b\ndata: {}\n\n" % item.encode()  # an EventSource ignores an event without data
+        return _GAP
     exchange = EXCHANGES[item.exchange].full_name(project)
     about = to_json({"exchange": exchange, "routingKey": item.routing_key, "routes": item.routes})
     head = f"id: {item.id}\nevent: {item.exchange}\ndata: "

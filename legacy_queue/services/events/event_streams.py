@@ -14,8 +14,8 @@ from legacy_queue.ports import Flag, Waiter
 from legacy_queue.services.events.event_buffer import BufferedEvent, EventBuffer
 from legacy_queue.services.events.stream_admission import StreamAdmission
 
-BeginsAnew = Literal["begins-anew"]  # events are missing before the next event
-Following = Iterator[BufferedEvent | BeginsAnew | None]
+Gap = Literal["gap"]  # events are missing before the next event
+Following = Iterator[BufferedEvent | Gap | None]
 
 _ID = re.compile(r"[0-9]{16}", re.ASCII)
 _PAGE = 20  # events that are looked at before other requests are served
@@ -59,7 +59,7 @@ class EventStreams:
     ) -> Following:
         """The wanted events after the event with id ``after``, or for "" only new events.
 
-        None comes when there are no more for now, and then about each tick. "begins-anew" comes before the
+        None comes when there are no more for now, and then about each tick. "gap" comes before the
         next event if events in between are dropped, or if the id is of another process. ``names`` are the
         client and the address that the stream counts for; it ends if the client is disconnected.
 
@@ -103,6 +103,6 @@ class EventStreams:
                 found = [event for event in page.events if wanted.has(event)]
                 self._waiter.sleep(0)
             if page.is_missing:
-                yield "begins-anew"
+                yield "gap"
             yield from found
             position = page.end

@@ -129,7 +129,7 @@ def _required(claims: Sequence[CallsOfCaller]) -> dict[str, Any]:
     if not claims:
         why = ["no worker called claimTask: there is nothing to judge by"]
     count = sum(use.calls.count for use in claims if use.missing)
-    return {"possible": not why, "inTheWay": why, "refused": count}
+    return {"possible": not why, **_blockers(why), "refused": count}
 
 
 def _claim_work(of: Mapping[str, Sequence[CallsOfCaller]]) -> dict[str, Any]:
@@ -148,7 +148,11 @@ def _claim_work(of: Mapping[str, Sequence[CallsOfCaller]]) -> dict[str, Any]:
         why.append("no worker called claimWork")
     old = (use for method in _OLD for use in of[method])
     to_be_moved = {use.caller for use in old if moved.get(use.caller, use.calls.last) <= use.calls.last}
-    return {"ready": not why, "inTheWay": why, "toBeMoved": sorted(to_be_moved)}
+    return {"ready": not why, **_blockers(why), "toBeMoved": sorted(to_be_moved)}
+
+
+def _blockers(sentences: Sequence[str]) -> dict[str, Any]:
+    return {"blockers": sentences, "inTheWay": sentences}  # the second is the name of 0.1.0
 
 
 def _sentence(uses: Sequence[CallsOfCaller], did: str) -> str:
