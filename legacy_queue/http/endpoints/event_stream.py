@@ -25,8 +25,8 @@ from legacy_queue.services.events.event_streams import EventFilter, Following, G
 _QUERY = ("exchange", "follow", "lastEventId", "routingKey")
 _RETRY = 2000  # milliseconds until a client comes back
 _KEEP_ALIVE = timedelta(seconds=15)
-# Programs written for 0.1.0 know this event by its name, and take every other one for an event of the queue. A
-# second event with a plainer name would break them, so the plain word is in the data.
+# Programs written for 0.1.0 know this event by its name, and take every other one for an event of the queue.
+# A second event with a plainer name would break them, so the plain word is in the data.
 _GAP = b'event: begins-anew\ndata: {"gap":true}\n\n'
 _HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}  # the second is nginx's
 _AT_THE_BROKER = (
@@ -63,9 +63,9 @@ def events(call: Call) -> Response:
 
     No event after the beginning of the answer is missed. These are the events of this server process,
     which keeps the last 10,000. If events after that id are lost, as after a restart, an event
-    ``begins-anew`` with the data ``{"gap":true}`` comes first. Several processes need a broker for a complete stream: each has its own
-    events only. With ``follow`` false the answer ends after the events that this process has kept. A
-    routingKey has at most one ``#``.
+    ``begins-anew`` with the data ``{"gap":true}`` comes first. Several processes need a broker for a
+    complete stream: each has its own events only. With ``follow`` false the answer ends after the events
+    that this process has kept. A routingKey has at most one ``#``.
     """
     return _answer(call)
 
