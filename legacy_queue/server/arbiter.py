@@ -15,50 +15,53 @@ from legacy_queue.server.signals import stop_signals
 
 log = structlog.get_logger()
 
-# with these gunicorn changes the number of its processes, starts itself again, or leaves the terminal
+# on these signals gunicorn would change its number of processes, start itself again, or leave the terminal
 _IGNORED = (signal.SIGTTIN, signal.SIGTTOU, signal.SIGUSR2, signal.SIGWINCH)
 
 
 class Arbiter(arbiter.Arbiter):
-    """gunicorn's arbiter, which ends with exit code 1 after its Azurite, or the process with the memory of
-    ``--storage memory``, has ended.
+    """gunicorn's arbiter. It ends with exit code 1 when its Azurite or the process with the memory ends.
 
-    An Azurite that died before its last save may have lost tables, queues and rows that the server processes
-    remember: a supervisor starts everything anew.
+    The process with the memory is the one that serves ``--storage memory``. An Azurite that died before it
+    saved its state may have lost tables, queues and rows that the server processes remember. So everything
+    ends, and a supervisor can start it again.
     """
 
     def __init__(self, app: BaseApplication, azurite: Azurite | None, in_memory: bool) -> None:
         self._azurite = azurite
         self._in_memory = in_memory
-        self._is_short = False  # of what a process needs, at the last fork
+        # True if the system had too little memory or too few processes left at the last fork
+        self._is_short = False
         super().__init__(app)
-        logging.getLogger("gunicorn.error").propagate = True  # to the log of all libraries
+        logging.getLogger("gunicorn.error").propagate = True  # so that it goes to the log of all libraries
 
     def init_signals(self) -> None:
-        """A closed terminal ends the server, unless nohup has started it."""
+        """Install the handlers. A closed terminal ends the server, unless nohup started it."""
         has_nohup = signal.SIGHUP not in stop_signals()
         super().init_signals()
         for number in (*_IGNORED, *([signal.SIGHUP] if has_nohup else [])):
             signal.signal(number, signal.SIG_IGN)
 
     def handle_hup(self) -> None:
-        """As SIGTERM."""
+        """Handle SIGHUP like SIGTERM."""
         self.handle_term()
 
     def spawn_worker(self) -> Any:
         """Start a server process. A signal to it waits until its handlers are installed.
 
-        Where the system has no room for one, the others go on: gunicorn calls this again each second.
+        If the system has no room for another process, the others go on. gunicorn tries again each second.
         """
         if self._in_memory and self.worker_age:
             self._fail(
-                "server-process-ended", why="all tasks were in its memory and are lost: start it again"
+                "server-process-ended",
+                why="all tasks were in its memory and are lost: start the server again",
             )
         arbiter_pid = os.getpid()
         signal.pthread_sigmask(signal.SIG_BLOCK, WORKER_SIGNALS)
         try:
             pid = super().spawn_worker()
-        except SystemExit as end:  # of the new process; by this code it would end the others too
+        # of the new process: gunicorn would take its exit code for a reason to end all processes
+        except SystemExit as end:
             if end.code == self.WORKER_BOOT_ERROR and self.WORKERS:
                 raise SystemExit(1) from None
             raise
@@ -68,7 +71,7 @@ class Arbiter(arbiter.Arbiter):
             if not self._is_short:
                 log.error("server-process-not-started", error=error.strerror)
             self._is_short = True
-            self.worker_age -= 1  # no process has had this one
+            self.worker_age -= 1  # the number is still free
             return None
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, WORKER_SIGNALS)
@@ -76,9 +79,9 @@ class Arbiter(arbiter.Arbiter):
         return pid
 
     def murder_workers(self) -> None:
-        """Called once a second."""
+        """Check the processes. gunicorn calls this once a second."""
         if self._azurite and not self._azurite.alive():
-            why = "the server ends too: start it again"
+            why = "the server ends as well: start it again"
             self._fail("azurite-ended", why=why, log=str(self._azurite.log))
         super().murder_workers()
 

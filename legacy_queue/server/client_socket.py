@@ -1,4 +1,4 @@
-"""A client's connection, which has to send its requests and take its answers in time."""
+"""The connection of a client, with timeouts for its requests and answers."""
 
 import socket
 import time
@@ -17,32 +17,34 @@ log = structlog.get_logger()
 
 PIECE = 64 * 1024  # bytes of a request or an answer
 MAX_UNSENT = 128 * 1024 * 1024  # bytes of answers in this process that wait for their clients
-# bytes of a request in each second of waiting for it: 16 uploads of a worker need an uplink of half a Mbit/s
+# A request must bring this many bytes in each second that the server waits for it. Then 16 concurrent uploads
+# of a worker need an uplink of half a Mbit/s.
 _MIN_RATE = 4096
 
 
 class PlainHttp(Exception):
-    """The client speaks HTTP without TLS."""
+    """The client sent plain HTTP to a port that expects TLS."""
 
 
 @dataclass(frozen=True)
 class Timeouts:
     """How long the server waits for a client, in seconds."""
 
-    idle: float = 120.0  # until the first byte of a request: legacy clients and proxies keep connections
-    # of waiting for a handshake, or for a request, in which less than 4 KiB for each second is too slow
+    # until the first byte of a request; long, because legacy clients and proxies keep connections open
+    idle: float = 120.0
+    # for a TLS handshake, or for a request; a request gets more time if at least 4 KiB a second arrive
     request: float = 30.0
-    answer: float = 60.0  # for each piece of an answer: a KiB for each second
+    answer: float = 60.0  # for each piece of an answer, which amounts to a KiB a second
 
 
 class ClientSocket:
-    """A client's connection, plain or over TLS, which has to send its requests and take its answers in time.
+    """The connection of a client, plain or over TLS. A client that is too slow is disconnected.
 
-    It is in ``waiting`` while it waits for its client. If answers of more than MAX_UNSENT bytes wait for
-    their clients, the connection that waits longest is shut down.
+    While the connection waits for its client, it is in ``waiting``. If more than MAX_UNSENT bytes of answers
+    wait for their clients, the connection that has waited longest is shut down.
     """
 
-    unsent: ClassVar[dict["ClientSocket", int]] = {}  # bytes, the longest wait first
+    unsent: ClassVar[dict["ClientSocket", int]] = {}  # in bytes; the longest wait comes first
 
     def __init__(
         self,
@@ -63,7 +65,7 @@ class ClientSocket:
         return getattr(self._connection, name)
 
     def start_tls(self, context: Any) -> None:
-        """Raises PlainHttp, TimeoutError and ssl.SSLError."""
+        """Make the TLS handshake. Raises PlainHttp, TimeoutError and ssl.SSLError."""
         self._waiting[self] = None
         with gevent.Timeout(self.timeouts.request, TimeoutError("no TLS handshake in time")):
             if self._connection.recv(1, socket.MSG_PEEK).isalpha():
@@ -73,22 +75,25 @@ class ClientSocket:
         self._waiting.pop(self, None)
 
     def expect_request(self, begin: bytes = b"") -> None:
-        """Begin with the next request and its answer. ``begin`` came together with the last request."""
-        self.begin = begin  # of the request, as far as it came at once
-        # seconds of waiting; the bytes of a request add to them
+        """Prepare for the next request and its answer.
+
+        ``begin`` arrived together with the previous request.
+        """
+        self.begin = begin  # the part of the request that has arrived already
+        # how many seconds the server still waits; arriving bytes add to them
         self._left = self.timeouts.request if begin else self.timeouts.idle
-        self._head: bytes | None = None  # of the answer, until its body comes
+        self._head: bytes | None = None  # the head of the answer, kept until its body comes
 
     def recv(self, size: int) -> bytes:
-        """Bytes of a request; none if none begins in time.
+        """Return bytes of a request, or b"" if no request begins in time.
 
-        Raises TimeoutError if the rest of a request comes too slowly.
+        Raises TimeoutError if the rest of a request arrives too slowly.
         """
         self._waiting[self] = None
         try:
             if self.begin:
-                let_others_run()  # what arrives without a pause does not delay other connections
-            if self._left <= 0:  # bytes that have arrived meanwhile would be read without waiting
+                let_others_run()  # a client that sends without a pause must not delay other connections
+            if self._left <= 0:  # without this check, bytes that arrived meanwhile would still be read
                 raise TimeoutError
             begun = self._now()
             with gevent.Timeout(self._left, TimeoutError):
@@ -109,9 +114,9 @@ class ClientSocket:
         return data
 
     def sendall(self, data: bytes) -> None:
-        """Send a part of an answer; the first, its head, together with the second.
+        """Send a part of an answer. The head is kept and sent together with the first part of the body.
 
-        Raises TimeoutError for a client that is too slow.
+        Raises TimeoutError if the client reads too slowly.
         """
         if self._head is None:
             self._head = data
@@ -120,7 +125,7 @@ class ClientSocket:
             self._head = b""
 
     def end_answer(self) -> None:
-        """Send a head without a body."""
+        """Send the head of an answer that has no body."""
         if self._head:
             self.sendall(b"")
 
@@ -142,19 +147,22 @@ class ClientSocket:
         while len(self.unsent) > 1 and sum(self.unsent.values()) > MAX_UNSENT:
             longest = next(iter(self.unsent))
             del self.unsent[longest]
-            log.info("connection-aborted", error="the client does not read its answer, others need its place")
+            log.info(
+                "connection-aborted", error="the client does not read its answer, and others need the memory"
+            )
             longest.shut(socket.SHUT_RDWR)
 
     def shut(self, how: int) -> None:
-        """Shut down the connection through another object.
+        """Shut down the connection through a socket object of its own.
 
-        gevent's would end a wait for it with an error, and TLS would send its end.
+        gevent's object would raise an error in whoever waits for it, and a TLS object would send
+        close_notify.
         """
         with suppress(OSError), socket.fromfd(self._file, socket.AF_INET, socket.SOCK_STREAM) as same:
             same.shutdown(how)
 
     def close(self) -> None:
-        """Close the connection; over TLS after its end, without waiting for the client's."""
+        """Close the connection. TLS first sends close_notify, but does not wait for the client's."""
         self._waiting.pop(self, None)
         if isinstance(self._connection, SSLSocket):
             with suppress(OSError, ValueError):

@@ -1,4 +1,4 @@
-"""gevent's patches of the standard library, for a server's process."""
+"""Lets gevent patch the standard library in a server process."""
 
 from importlib import metadata
 from typing import Any
@@ -7,10 +7,10 @@ from gevent import monkey
 
 
 def patch() -> None:
-    """Patch before anything else is imported that holds a lock or a socket.
+    """Patch the standard library. Call it before you import anything that holds a lock or a socket.
 
-    At each of its 25 steps gevent asks for entry points, and Python reads those of every installed package
-    anew: a fifth of a server's start among 190 packages. Here they are read once.
+    gevent asks for entry points at each of its 25 steps, and each time Python reads the entry points of every
+    installed package. With 190 packages that was a fifth of the server's start. Here they are read once.
     """
     read_all: Any = metadata.entry_points
     metadata.entry_points = read_all().select

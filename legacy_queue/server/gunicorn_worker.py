@@ -1,7 +1,7 @@
-"""gunicorn's worker as `legacy-queue serve` runs it. gevent must have patched before this is imported.
+"""gunicorn's worker as `legacy-queue serve` runs it. Let gevent patch before you import this module.
 
-No documentation promises the internals of gunicorn that this module and server.arbiter change.
-tests/server/test_gunicorn_internals.py records the source of each, and fails when gunicorn changes it.
+This module and server.arbiter change internals of gunicorn that its documentation does not promise.
+tests/server/test_gunicorn_internals.py records their source, and fails if a new gunicorn has changed them.
 """
 
 import os
@@ -32,21 +32,22 @@ log = structlog.get_logger()
 
 # gunicorn's settings for this worker
 SETTINGS: dict[str, Any] = {
-    "http_parser": "python",  # one parser, also where gunicorn_h1c is installed
+    "http_parser": "python",  # always the same parser, even if gunicorn_h1c is installed
     "limit_request_field_size": MAX_HEAD,
-    # whoever the peer is, no header of it is believed: http.client_connection reads what proxies say
+    # gunicorn trusts no peer's headers: http.client_connection reads the headers of proxies
     "forwarded_allow_ips": "*",
     "forwarder_headers": "",
     "secure_scheme_headers": {},
     "sendfile": False,  # answers go through ClientSocket
 }
 WORKER_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
-_LINGER_TIMEOUT = 1.0  # seconds in which a client may read a refusal
-_FIRST_REQUEST_TIMEOUT = 0.05  # seconds in which a new connection may send a request once the process ends
+_LINGER_TIMEOUT = 1.0  # seconds that a client has to read a refusal
+# seconds that a new connection has to send a request when the process is ending
+_FIRST_REQUEST_TIMEOUT = 0.05
 
 
 class _BoundedRequest(Request):
-    """gunicorn's settings allow 8,190 bytes for the line at most, and 8 MB for the headers at least."""
+    """Bounds the head: gunicorn's own settings cannot allow a longer line, or less than 8 MB of headers."""
 
     def parse(self, unreader: Any) -> Any:
         self.scheme = unreader.sock.scheme
@@ -62,12 +63,13 @@ class _Parser(RequestParser):
     mesg_class = _BoundedRequest
 
     def finish_body(self, deadline: Any = None, max_bytes: Any = None) -> Any:  # noqa: ARG002
-        """Whether the end of the last body was found. A malformed rest gets no second answer."""
+        """Returns whether the end of the last body was found. A malformed rest gets no second answer."""
         body: Any = self.mesg and self.mesg.body
-        if body is None or getattr(body.reader, "length", None) == 0:  # the application has read all
+        # the application has read the whole body
+        if body is None or getattr(body.reader, "length", None) == 0:
             return True
         client: Any = self.unreader
-        limit = client.sock.timeouts.idle  # however fast it comes: a body may have any length
+        limit = client.sock.timeouts.idle  # even if it arrives quickly, because a body may have any length
         with suppress(errors.ParseException, OSError), gevent.Timeout(limit, TimeoutError):
             while not body.failed:
                 if not body.read(PIECE):
@@ -78,43 +80,47 @@ class _Parser(RequestParser):
 class GunicornWorker(GeventWorker):
     """gunicorn's gevent worker, changed as follows.
 
-    - It ends at once on a signal: it waits for active requests, but not for idle connections.
-    - At the limit of connections, a new connection replaces the connection that has been waiting for its
-      client for longest: for a request, or for the rest of a head or a body.
-    - Heads and bodies are bounded in length and time. The log has nothing of a malformed head: a request line
-      may hold a SAS, a header a MAC.
-    - The rest of a body is discarded when its request is answered, before the connection is closed too: a
-      client may read no answer before it has sent all.
+    - On a signal it ends as soon as the active requests are answered. It does not wait for idle connections.
+    - At the limit of connections, a new connection replaces the one that has waited longest for its client:
+      for a request, or for the rest of a head or a body.
+    - Heads and bodies are limited in length and time. The log shows nothing of a malformed head, because a
+      request line may contain a SAS, and a header a MAC.
+    - When a request is answered, the rest of its body is read and discarded, even if the connection is closed
+      after that. Some clients read no answer before they have sent everything.
     """
 
     timeouts = Timeouts()
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        # a request needs thirty settings: as attributes they are found without a call
+        # a request reads thirty settings: as plain attributes they need no function call
         vars(self.cfg).update({name: setting.get() for name, setting in self.cfg.settings.items()})
         self._app: Any = self.app
-        # above it others are closed; new connections wait in the kernel while all greenlets are in use
+        # above this number, others are closed; while all greenlets are in use, new connections wait in the
+        # kernel
         self._max_connections = self.worker_connections - min(128, self.worker_connections // 4)
         self._connections = 0
-        self._waiting: dict[ClientSocket, None] = {}  # for their clients, the longest wait first
+        # connections that wait for their clients, the longest wait first
+        self._waiting: dict[ClientSocket, None] = {}
         self._active: dict[ClientSocket, Request] = {}
 
     def init_signals(self) -> None:
-        """Install the handlers, then take the signals that the arbiter has sent since the fork."""
+        """Install the handlers, then handle the signals that the arbiter has sent since the fork."""
         super().init_signals()
         signal.pthread_sigmask(signal.SIG_UNBLOCK, WORKER_SIGNALS)
 
     def run(self) -> None:
-        """Serve until a signal, then until the last connection is closed or the graceful timeout is over.
+        """Serve until a signal, then until the last connection is closed or the graceful timeout has passed.
 
-        gunicorn's method looks once a second. This one is woken by a signal and by the last connection.
+        gunicorn's own method polls once a second. This one wakes up on a signal and when the last connection
+        closes.
         """
-        SSLContext.sslsocket_class = TlsSocket  # of the connections to storage and to the broker too
+        SSLContext.sslsocket_class = TlsSocket  # also for the connections to storage and to the broker
         (listener,) = self.sockets
         listener.setblocking(True)
-        # Connections inherit it: the kernel takes the next piece of an answer when the client has made room
-        # for it, not only when a third of a buffer of megabytes is free. Source: tcp(7).
+        # Connections inherit this option. With it, the kernel accepts the next piece of an answer as soon as
+        # the client has made room for it. Without it, a third of a buffer of megabytes must be free. Source:
+        # tcp(7).
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, PIECE)
         connections = Pool(self.worker_connections)
         server = StreamServer(listener, handle=partial(self.handle, listener), spawn=connections)
@@ -123,7 +129,7 @@ class GunicornWorker(GeventWorker):
         server.start()
         while self.alive:
             self.notify()
-            with suppress(TimeoutError):  # each signal writes to this pipe
+            with suppress(TimeoutError):  # a signal writes to this pipe and ends the wait
                 wait_read(self.PIPE[0], timeout=1.0)
                 os.read(self.PIPE[0], 4096)
         server.close()
@@ -149,19 +155,19 @@ class GunicornWorker(GeventWorker):
             pass
         except OSError as error:
             log.info("connection-aborted", error=str(error))
-        except Exception as error:  # noqa: BLE001  plain HTTP, or a bug
+        except Exception as error:  # noqa: BLE001  the client sent plain HTTP, or this is a bug
             self._refuse(connection, error)
         finally:
             self._connections -= 1
             connection.close()
 
     def _serve(self, name: Any, client: Any, addr: Any) -> None:
-        """Serve the requests of a connection. Raises StopIteration once it is to be closed."""
+        """Serve the requests of a connection. Raises StopIteration when the connection must be closed."""
         parser: Any = _Parser(self.cfg, client, addr)
         while True:
             client.expect_request(parser.unreader.buf.getvalue())
             if client.begin:
-                let_others_run()  # requests that were sent together do not delay other connections
+                let_others_run()  # a client that sends many requests at once must not delay other connections
             try:
                 req = next(parser)
             except (errors.ParseException, TimeoutError) as error:
@@ -174,19 +180,19 @@ class GunicornWorker(GeventWorker):
             finally:
                 del self._active[client]
             client.end_answer()
-            parser.finish_body()  # in the time of its request
+            parser.finish_body()  # within the time limit of its request
 
     def _replace_oldest(self) -> None:
-        """At the limit, close the connection that has been waiting for longest.
+        """At the limit, close the connection that has waited longest for its client.
 
-        If each connection has an active request, each is closed when that is answered.
+        If every connection has an active request, each connection is closed when its request is answered.
         """
         if self._connections < self._max_connections:
             return
         if self._waiting:
             oldest = next(iter(self._waiting))
             del self._waiting[oldest]
-            oldest.shut(socket.SHUT_RD)  # a request that has arrived is still answered
+            oldest.shut(socket.SHUT_RD)  # only for reading: a request that has arrived is still answered
         else:
             self._close_when_answered()
 
@@ -195,7 +201,7 @@ class GunicornWorker(GeventWorker):
             req.force_close()
 
     def _refuse(self, client: ClientSocket, error: Exception) -> None:
-        """Answer a request that the application does not. Only the type of the error is logged."""
+        """Answer a request that does not reach the application. The log shows only the type of the error."""
         refusal = refusal_of(error)
         request_id = new_request_id()
         write = log.error if refusal.status == 500 else log.info
@@ -203,7 +209,7 @@ class GunicornWorker(GeventWorker):
         with suppress(OSError), gevent.Timeout(_LINGER_TIMEOUT, TimeoutError):
             client.sendall(refusal.answer(client.begin, request_id, self._app.headers))
             client.end_answer()
-            client.expect_request()  # what it still sends is in time
+            client.expect_request()  # gives the client time to send the rest
             client.shutdown(socket.SHUT_WR)
-            while client.recv(PIECE):  # a client may read no answer before it has sent all
+            while client.recv(PIECE):  # some clients read no answer before they have sent everything
                 pass

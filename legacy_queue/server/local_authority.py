@@ -1,7 +1,7 @@
 """A certificate authority in a folder, and the server certificate that it signs.
 
-The authority can sign only for its DNS names, by name constraints, and for any IP address: OpenSSL 1.0.2, and
-so Node.js 6 to 8, refuses each certificate for an address whose authority has constraints of addresses
+Name constraints limit the authority to its DNS names. It can sign for any IP address: if an authority
+constrains addresses, OpenSSL 1.0.2, and so Node.js 6 to 8, refuses its certificates for addresses
 ("unsupported name constraint type"). Keys are EC P-256, which TLS libraries of 2016 accept. Source: RFC 5280,
 4.2.1.10.
 """
@@ -27,11 +27,11 @@ from legacy_queue.private_folder import lock_private, read_private, write_privat
 
 log = structlog.get_logger()
 
-ALWAYS = ("localhost", "127.0.0.1", "::1")  # in each certificate
+ALWAYS = ("localhost", "127.0.0.1", "::1")  # every certificate names these
 _AUTHORITY_LIFE = timedelta(days=3652)
 _SERVER_LIFE = timedelta(days=90)
 _RENEWED_BEFORE_EXPIRY = timedelta(days=30)
-_BACKDATED = timedelta(days=1)  # for clients whose clock is late
+_BACKDATED = timedelta(days=1)  # for clients whose clock is behind
 _AUTHORITY_NAME = "legacy-queue local authority"
 
 
@@ -43,7 +43,7 @@ class Issued(NamedTuple):
 
     @classmethod
     def read(cls, path: Path) -> Self | None:
-        """Those of a file; None if it is missing. Raises OSError, and ValueError if it is damaged."""
+        """Read them from a file; None if it is missing. Raises OSError, and ValueError if it is damaged."""
         try:
             text = read_private(path)
             return cls(serialization.load_pem_private_key(text, None), x509.load_pem_x509_certificate(text))
@@ -53,11 +53,11 @@ class Issued(NamedTuple):
             raise ValueError(f"{path} is damaged: remove it") from None
 
     def public_pem(self) -> str:
-        """The certificate."""
+        """The certificate in PEM."""
         return self.certificate.public_bytes(serialization.Encoding.PEM).decode()
 
     def private_pem(self) -> str:
-        """The key and the certificate."""
+        """The key and the certificate in PEM."""
         encoding = serialization.Encoding.PEM
         plain = serialization.NoEncryption()
         key: bytes = self.key.private_bytes(encoding, serialization.PrivateFormat.PKCS8, plain)
@@ -65,10 +65,11 @@ class Issued(NamedTuple):
 
 
 class LocalAuthority:
-    """The files of the folder; ``names`` are DNS names and IP addresses beside ``ALWAYS``.
+    """The files of the folder. ``names`` are DNS names and IP addresses in addition to ``ALWAYS``.
 
-    ``certificate`` is the authority's, for clients; ``bundle`` adds the authorities that requests trusts.
-    ``server`` is the private key and the certificate of the server in one file, which is replaced atomically.
+    ``certificate`` is the certificate of the authority, for clients. ``bundle`` contains it and the
+    authorities that requests trusts. ``server`` has the server's private key and certificate in one file, so
+    that both are replaced atomically.
     """
 
     def __init__(self, folder: Path, names: Sequence[str] = ()) -> None:
@@ -82,9 +83,10 @@ class LocalAuthority:
     def ensure(self, now: datetime) -> None:
         """Create or renew the files, so that they cover all ``names`` for another month.
 
-        Of several concurrent processes, only one does so. An authority that lacks a DNS name is replaced by
-        one for the old names and the new, which clients must then trust: so two servers with different names
-        do not replace each other's authority. Raises OSError, and ValueError for a damaged file.
+        If several processes call this at once, one of them does the work. If the authority lacks a DNS name,
+        it is replaced by an authority for the old and the new names, and clients must trust the new one. It
+        keeps the old names so that two servers with different names do not replace each other's authority
+        again and again. Raises OSError, and ValueError for a damaged file.
         """
         with open(lock_private(self._folder / "lock", math.inf)):
             self._ensure(now)
@@ -95,7 +97,7 @@ class LocalAuthority:
         served = names_in(self.server) if server else ()
         is_kept = (
             server
-            and server.certificate.issuer == authority.certificate.subject  # each has a name of its own
+            and server.certificate.issuer == authority.certificate.subject  # each authority has a unique name
             and server.certificate.not_valid_after_utc > now + _RENEWED_BEFORE_EXPIRY
         )
         if not is_kept or not set(self._names) <= set(served):
@@ -125,13 +127,13 @@ class LocalAuthority:
         return issued
 
     def _write(self, path: Path, text: str) -> None:
-        """Replace the file atomically, unless it has this text."""
+        """Replace the file atomically, unless it has this text already."""
         if not path.is_file() or path.read_bytes() != text.encode():
             write_private(path, text)
 
 
 def _permitted(authority: x509.Certificate) -> tuple[str, ...]:
-    """The DNS names that it can sign for."""
+    """Returns the DNS names that the authority can sign for."""
     constraints = authority.extensions.get_extension_for_class(x509.NameConstraints).value
     return tuple(name.value for name in constraints.permitted_subtrees or ())
 
@@ -142,7 +144,7 @@ def _authority(names: Sequence[str], now: datetime) -> Issued:
 
 
 def issue_server(authority: Issued, names: Sequence[str], now: datetime) -> Issued:
-    """A server's certificate that the authority has signed."""
+    """Returns a new key and certificate for the server, signed by the authority."""
     return _issue(
         names[0],
         authority,
@@ -154,7 +156,7 @@ def issue_server(authority: Issued, names: Sequence[str], now: datetime) -> Issu
 
 
 def _issue(name: str, issuer: Issued | None, now: datetime, *extensions: x509.ExtensionType) -> Issued:
-    """A new key and its certificate with these extensions. Without an issuer it is an authority's."""
+    """Returns a new key and its certificate with these extensions. Without an issuer, it is an authority."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name[:64])])
     is_authority = issuer is None

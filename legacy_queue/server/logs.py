@@ -1,6 +1,7 @@
-"""The log on standard error: for each event a line of JSON, or at a terminal a line of text.
+"""The log on standard error: a line of JSON for each event, or a line of text at a terminal.
 
-Warnings and errors of libraries are part of it. Their other messages are left out: they might hold secrets.
+It includes the warnings and errors of libraries. Their other messages are left out, because they might
+contain secrets.
 """
 
 import json
@@ -28,7 +29,7 @@ _REQUEST_WORDS = ("method", "path", "endpoint", "status", "code", "ms", "client_
 
 
 def log_to_standard_error(form: str = "auto", level: str = "info") -> None:
-    """Set structlog and logging up. ``form`` is text, json, or auto: text at a terminal."""
+    """Set up structlog and logging. ``form`` is text, json, or auto, which means text at a terminal."""
     is_terminal = os.isatty(_STANDARD_ERROR)
     is_text = form == "text" or (form == "auto" and is_terminal)
     structlog.configure(
@@ -43,15 +44,15 @@ def log_to_standard_error(form: str = "auto", level: str = "info") -> None:
     )
     logging.basicConfig(handlers=[ToStructlog()], level=logging.WARNING)
     logging.captureWarnings(True)
-    # under load it warns of each connection that its pool drops
+    # under load it would warn about every connection that its pool drops
     logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)
 
 
 class ToStructlog(logging.Handler):
-    """Makes an event of each record of a library."""
+    """Turns each log record of a library into an event."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Log the record with structlog's nearest level."""
+        """Log the record with the nearest level of structlog."""
         level = min(max(record.levelno // 10 * 10, logging.DEBUG), logging.CRITICAL)
         structlog.get_logger().log(
             level, record.getMessage(), logger=record.name, exc_info=record.exc_info or None
@@ -59,7 +60,7 @@ class ToStructlog(logging.Handler):
 
 
 class _StandardErrorLogger:
-    """Writes lines to standard error. Errors of the other end are ignored: the server goes on."""
+    """Writes lines to standard error. If that fails, the error is ignored and the server goes on."""
 
     def __init__(self, *_: Any) -> None: ...
 
@@ -118,7 +119,10 @@ def _value(value: object) -> str:
 
 
 def _escaped(text: str) -> str:
-    """The text with its control characters escaped, other than line feed and tab: a terminal obeys none."""
+    """Returns the text with control characters escaped, so that a terminal obeys none.
+
+    Line feeds and tabs stay.
+    """
     return "".join(char if char.isprintable() or char in "\n\t" else ascii(char)[1:-1] for char in text)
 
 

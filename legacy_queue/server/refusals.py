@@ -1,6 +1,7 @@
-"""Answers to requests that do not reach the application: errors in its form or, of signed URLs, in Azure's.
+"""Answers to requests that do not reach the application.
 
-Legacy workers keep their message on a 5xx: so a 4xx is only what the same request would get again.
+They have the form of the application's errors or, for signed URLs, the form of Azure's errors. A legacy
+worker keeps its message after a 5xx. So a 4xx is only for requests that would get the same answer again.
 """
 
 import json
@@ -21,15 +22,15 @@ from legacy_queue.domain.times import format_time, whole_seconds
 from legacy_queue.gateway.azure_protocol import API_PATH, bare_error
 from legacy_queue.server.client_socket import PlainHttp
 
-MAX_LINE = MAX_LENGTH + 4 * 1024  # bytes: a bewit behind the longest name of an artifact
-MAX_HEAD = MAX_LINE + 4 * 1024  # bytes, with the request line: each connection may hold so many
+MAX_LINE = MAX_LENGTH + 4 * 1024  # bytes: room for the longest name of an artifact and a bewit
+MAX_HEAD = MAX_LINE + 4 * 1024  # bytes, including the request line; each connection may need this much memory
 
 _OF_AZURE = re.compile(rb"[A-Za-z]+ (?:https?://[^/ ]*)?/*%b/" % API_PATH.encode())
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """``azure_code`` is its code in the answer to a signed URL of Azure's protocol."""
+    """A refused request. ``azure_code`` is the error code for a signed URL of Azure's protocol."""
 
     status: int
     code: str
@@ -37,7 +38,10 @@ class Refusal:
     message: str
 
     def answer(self, begin: bytes, request_id: str, headers: Iterable[tuple[str, str]]) -> bytes:
-        """The whole answer to a request with that begin; ``headers`` are those of each answer."""
+        """Returns the whole answer to a request that starts with ``begin``.
+
+        ``headers`` are part of every answer.
+        """
         if _OF_AZURE.match(begin):
             own, body = bare_error(self.azure_code, self.message, request_id)
         else:
@@ -55,10 +59,10 @@ class Refusal:
 
 
 def refusal_of(error: Exception) -> Refusal:
-    """The refusal of a request that raised the error in gunicorn or in the application."""
+    """Returns the refusal for a request that raised this error in gunicorn or in the application."""
     match error:
         case PlainHttp():
-            why = "this port speaks https: expected a URL that begins with it"
+            why = "this port speaks https: expected a URL that begins with https"
             return Refusal(400, "InvalidRequestArguments", "InvalidInput", why)
         case TimeoutError():
             why = "the request came too slowly: send it again"
@@ -70,9 +74,9 @@ def refusal_of(error: Exception) -> Refusal:
             why = f"the head is too long: expected at most {MAX_HEAD} bytes, and 100 headers"
             return Refusal(431, "InputTooLarge", "InvalidHeaderValue", why)
         case errors.ParseException():
-            why = "the request cannot be read: expected HTTP/1.1 of RFC 9112"
+            why = "the request cannot be read: expected HTTP/1.1 as in RFC 9112"
             return Refusal(400, "InvalidRequestArguments", "InvalidInput", why)
-    why = "an error of the server: its log has the details under the requestId"
+    why = "the server had an error: its log has the details under this requestId"
     return Refusal(500, "InternalServerError", "InternalError", why)
 
 

@@ -2,7 +2,7 @@
 
 from legacy_queue.server.gevent_patching import patch
 
-patch()  # before anything else is imported that holds a lock or a socket
+patch()  # must come before any import of something that holds a lock or a socket
 
 import gc
 import json
@@ -35,40 +35,40 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-_GRACEFUL_TIMEOUT = 30  # seconds that active requests have after SIGTERM
-# a silent connection is probed after a minute, then every ten seconds, six times
+_GRACEFUL_TIMEOUT = 30  # seconds that active requests have to end after SIGTERM
+# the kernel probes a silent connection after a minute, then every ten seconds, up to six times
 _KEEP_ALIVE = {socket.TCP_KEEPIDLE: 60, socket.TCP_KEEPINTVL: 10, socket.TCP_KEEPCNT: 6}
 
 _MAX_CONNECTIONS = 4000
 _MIN_CONNECTIONS = 32
-# open files of a process
+# how many open files a process needs
 _FOR_PROCESS = 64  # standard streams, event loop, listener, pipes, logs, and a reserve
 _FOR_BROKER = 16
-_FOR_BACKGROUND = 48  # connections to storage of the background work
+_FOR_BACKGROUND = 48  # for the background work: connections to storage
 _UNLIMITED = 1024 * 1024
 
 
 def serve(settings: Settings, *, has_default_ports: bool) -> None:
-    """Serve until a signal. Raises SettingsError, UnusableStorage, and SystemExit at the end, in the server
-    processes too.
+    """Serve until a signal. At the end it raises SystemExit, also in the server processes.
 
-    ``has_default_ports``: Azurite gets 10000, 10001 and 10002, if they are free and it had none before.
+    Raises SettingsError and UnusableStorage. If ``has_default_ports`` is set, a new Azurite gets the ports
+    10000, 10001 and 10002 if they are free.
     """
     is_open = settings.development and not settings.is_on_loopback
     if is_open:
         log.warning(
             "development-client-is-open",
-            why="--development: anyone who reaches this server may do everything",
+            why="--development: anyone who can reach this server may do everything",
         )
     if settings.azurite_default_account:
         log.warning(
             "azurite-account-is-open",
-            why="--azurite-default-account: everybody knows its key, and so does a page in a browser",
+            why="--azurite-default-account: everybody knows its key, even web pages in a browser",
         )
     if settings.workers > 1 and not settings.amqp_url:
         log.info(
             "events-of-each-process",
-            why="--workers above 1 without amqp-url: GET /events has the events of the process that answers",
+            why="--workers above 1 without amqp-url: GET /events shows events of one process only",
         )
     with ExitStack() as stack:
         stack.enter_context(served_file(settings))
@@ -86,25 +86,26 @@ def serve(settings: Settings, *, has_default_ports: bool) -> None:
             stack.callback(_end, azurite)
             settings = replace(settings, connection_string=azurite.connection_string)
         check_account(settings)
-        # what is written into the data directory says that a server with a working storage has begun there
+        # write into the data directory only now: what is there tells that a server with a working storage
+        # started
         settings = complete(settings)
         tls = _tls(settings) if settings.has_tls else None
         stack.callback(_remove, settings.data_dir / SERVER_FILE)
         root_url = settings.public_url or _url_of(listener, "https" if tls else "http")
         connections = _max_connections(settings)
-        # before any process is forked: an error is printed once
+        # before the first fork, so that an error is printed once
         server = build(settings, root_url, max_connections=connections, waiter=GeventWaiter())
         application = _Application(settings, root_url, server, listener, connections, tls)
-        # What was imported is never garbage: collections in large requests skip it, and the processes go on
-        # sharing its memory.
+        # Imported modules never become garbage. So the garbage collector can skip them, and the processes
+        # keep sharing their memory.
         gc.freeze()
         gc.enable()
-        # run raises SystemExit, in its children too: Azurite is stopped last, and only by its parent
+        # run raises SystemExit, also in its children; only the parent stops Azurite, as the last thing
         Arbiter(application, azurite, settings.storage == "memory").run()
 
 
 def _tls(settings: Settings) -> "ServerTls":
-    from legacy_queue.server.tls import ServerTls  # here, since it takes long to import
+    from legacy_queue.server.tls import ServerTls  # imported here because it is slow to import
 
     return ServerTls(settings)
 
@@ -115,7 +116,7 @@ def _remove(path: Path) -> None:
 
 
 def _end(azurite: Azurite) -> None:
-    """Raises SystemExit if its last save failed."""
+    """Stop Azurite. Raises SystemExit if it could not save its state."""
     if not azurite.stop():
         log.error("azurite-not-saved", why="its last changes are lost", log=str(azurite.log))
         raise SystemExit(1)
@@ -123,16 +124,16 @@ def _end(azurite: Azurite) -> None:
 
 def _listen(settings: Settings) -> socket.socket:
     listener = listen(settings.host, settings.port)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # connections inherit it
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # accepted connections inherit this option
     for option, value in _KEEP_ALIVE.items():
         listener.setsockopt(socket.IPPROTO_TCP, option, value)
     return listener
 
 
 def _max_connections(settings: Settings) -> int:
-    """The number of client connections that fit into the hard limit of open files, which is set here.
+    """Raise the limit of open files, and return how many client connections fit into it.
 
-    With storage over HTTP a request may need one more connection, beyond the pool to storage.
+    If the storage is reached over HTTP, a request may need one more connection, in addition to the pool.
     """
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -159,7 +160,7 @@ class _Application(BaseApplication):
     ) -> None:
         self._tls = tls
         self.tls_context = tls.context if tls else None
-        # of answers that the application does not make
+        # headers of answers that do not come from the application
         self.headers = (
             *(DEVELOPMENT_HEADERS if settings.development else ()),
             *([("Access-Control-Allow-Origin", ANY)] if ANY in settings.origins else ()),
@@ -193,11 +194,14 @@ class _Application(BaseApplication):
         return self._server.app
 
     def end_streams(self) -> None:
-        """End the event streams, and start nothing new in the background: the process is about to end."""
+        """Close the event streams and start no more background work, because the process is about to end."""
         self._server.background.begin_stop()
 
     def _begin(self, worker: GunicornWorker) -> None:
-        """Start the background once storage answers. The first process prints that the server is ready."""
+        """Start the background work when storage answers.
+
+        The first process prints that the server is ready.
+        """
         self._server.wait_for_storage()
         self._server.background.start()
         if self._tls:
@@ -206,7 +210,8 @@ class _Application(BaseApplication):
             line = json.dumps(self._ready_line(worker.ppid))
             path = self._settings.data_dir / SERVER_FILE
             try:
-                if path.parent.is_dir():  # before the line: who reads that finds the file
+                # before the line is printed, so that whoever reads the line finds the file
+                if path.parent.is_dir():
                     write_private(path, line)
             except OSError as error:
                 log.warning("server-file-not-written", path=str(path), error=error.strerror)
@@ -225,6 +230,6 @@ class _Application(BaseApplication):
         if self._tls and self._tls.authority:
             line["ca"] = {name: str(getattr(self._tls.authority, name)) for name in ("certificate", "bundle")}
         if self._settings.development_client:
-            [client] = self._settings.clients  # none are configured
+            [client] = self._settings.clients  # the only client: none are configured
             line["credentials"] = {"clientId": client.client_id, "accessToken": client.access_token}
         return line

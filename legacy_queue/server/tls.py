@@ -1,4 +1,4 @@
-"""The server's certificate, made here or configured, and its renewal while the server runs."""
+"""The server's certificate, generated or configured, and its renewal while the server runs."""
 
 import errno
 import ipaddress
@@ -24,12 +24,15 @@ _REFRESH_INTERVAL = 60  # seconds
 
 
 def local_authority(settings: Settings) -> LocalAuthority:
-    """The authority in the data directory, also with memory storage: its path stays the same for clients."""
+    """Returns the authority in the data directory.
+
+    Memory storage has it too, so that its path stays the same for clients.
+    """
     return LocalAuthority(settings.tls_dir, settings.tls_name)
 
 
 class ServerTls:
-    """The TLS of new connections: ``context`` has the server's certificate. Raises SettingsError."""
+    """The TLS context of new connections, with the server's certificate. Raises SettingsError."""
 
     def __init__(self, settings: Settings, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         self._now = now
@@ -46,38 +49,40 @@ class ServerTls:
             _check_host(settings, self._certificate)
 
     def keep_fresh(self) -> None:
-        """Refresh once a minute, without end. For a thread or a greenlet."""
+        """Refresh once a minute, forever. Run it in a thread or a greenlet."""
         while True:
             time.sleep(_REFRESH_INTERVAL)
             self.refresh()
 
     def refresh(self) -> None:
-        """Renew a certificate that is due, and load one that was replaced, for all new connections."""
+        """Renew the certificate if it is due, or load it if its file was replaced. New connections use it."""
         try:
             self._load()
-        except Exception as error:  # noqa: BLE001 - ``keep_fresh`` must go on
+        except Exception as error:  # noqa: BLE001 - so that ``keep_fresh`` goes on
             log.error("tls-certificate-not-loaded", error=f"{type(error).__name__}: {error}")
 
     def _load(self) -> None:
         if self.authority:
             self.authority.ensure(self._now())
         files = (self._certificate, self._key)
-        if not all(stat.S_ISREG(path.stat().st_mode) for path in files):  # a pipe would block
-            raise OSError(errno.EINVAL, "both are files")
+        if not all(stat.S_ISREG(path.stat().st_mode) for path in files):  # reading a pipe would block
+            raise OSError(errno.EINVAL, "expected two files")
         versions = [(status.st_mtime_ns, status.st_ino) for status in map(Path.stat, files)]
         if versions != self._loaded:
-            for context in (_context(), self.context):  # a bad file fails on the first context
-                # without a password function OpenSSL would ask at the terminal
+            # a bad file fails on the new context, and leaves the one in use alone
+            for context in (_context(), self.context):
+                # without this function OpenSSL would ask for a password at the terminal
                 context.load_cert_chain(*files, password=lambda: "")
             self._loaded = versions
 
 
 def _context() -> ssl.SSLContext:
-    context = SSLContext(ssl.PROTOCOL_TLS_SERVER)  # its sockets wait in their greenlet
-    context.minimum_version = ssl.TLSVersion.TLSv1_2  # workers of 2016 have no later version
+    context = SSLContext(ssl.PROTOCOL_TLS_SERVER)  # gevent's, so that its sockets block only their greenlet
+    context.minimum_version = ssl.TLSVersion.TLSv1_2  # workers of 2016 support no later version
     context.options |= ssl.OP_NO_RENEGOTIATION
-    # A connection that this server shuts while it waits ends with close_notify, not with a fatal alert. Newer
-    # Pythons do not set it themselves. HTTP itself says where a request ends.
+    # If this server shuts down a connection while it waits for the client, TLS ends with close_notify instead
+    # of a fatal alert. Newer Pythons do not set this option. It is safe, because HTTP says where a request
+    # ends.
     context.options |= ssl.OP_IGNORE_UNEXPECTED_EOF
     return context
 
@@ -86,7 +91,7 @@ def _check_host(settings: Settings, certificate: Path) -> None:
     url = urlsplit(settings.public_url or "")
     host = url.hostname or settings.host
     with suppress(ValueError):
-        host = str(ipaddress.ip_address(host))  # spelled as in a certificate
+        host = str(ipaddress.ip_address(host))  # in the spelling of a certificate
     if url.scheme != "http" and host not in names_in(certificate):
         raise SettingsError(
             f"clients are sent to {host}, which the certificate does not name: add --tls-name {host}"

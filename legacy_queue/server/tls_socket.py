@@ -1,4 +1,4 @@
-"""Connections over TLS, of which none gets the error of another."""
+"""TLS connections that do not get each other's errors."""
 
 import ssl
 from collections.abc import Callable
@@ -11,7 +11,7 @@ _CONTEXT = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
 
 
 def _clear_errors() -> None:
-    """Empty OpenSSL's queue of errors of this thread, which Python does before it makes a connection."""
+    """Empty this thread's error queue of OpenSSL. Python does so before it makes a connection."""
     _CONTEXT.wrap_bio(ssl.MemoryBIO(), ssl.MemoryBIO(), server_side=True)
 
 
@@ -30,12 +30,11 @@ def _clearing(operation: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class TlsSocket(SSLSocket):
-    """gevent's, which leaves no error behind.
+    """gevent's TLS socket, but it leaves no error behind for another connection.
 
-    OpenSSL queues errors for each thread, and gevent's connections share one. Python 3.13 and 3.14 leave a
-    system error there, as of a client that has disconnected; the next connection that has to wait would fail
-    with it.
-    Source: python/cpython, issue 148594.
+    OpenSSL has an error queue for each thread, and all connections of gevent share one thread. Python 3.13
+    and 3.14 leave a system error in the queue, for example when a client has disconnected. The next
+    connection that has to wait would fail with this error. Source: python/cpython, issue 148594.
     """
 
     read = _clearing(SSLSocket.read)

@@ -11,7 +11,7 @@ from legacy_queue.server.listener import listen
 
 @pytest.mark.parametrize("host", ["no..name", "192.0.2.1", "::1%no-zone", "2001:db8::1"])
 def test_a_host_that_is_not_of_this_machine_is_named(host: str) -> None:
-    said = f"cannot listen on {host!r}: it is no address of this machine; choose another with --host"
+    said = f"cannot listen on {host!r}: expected an address of this machine; choose another with --host"
     with pytest.raises(SettingsError, match=re.escape(said)):
         listen(host, 0)
 

@@ -112,7 +112,7 @@ def test_a_configured_certificate_that_is_replaced_is_loaded(tmp_path: Path) -> 
     ("make", "said"),
     [
         (lambda _: None, "No such file"),
-        (os.mkfifo, "both are files"),
+        (os.mkfifo, "expected two files"),
         (lambda path: path.write_text("no certificate"), "PEM, and the key is not encrypted"),
         (lambda path: path.write_text("-----BEGIN ENCRYPTED PRIVATE KEY-----\n"), "not encrypted"),
     ],
