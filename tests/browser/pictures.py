@@ -32,6 +32,7 @@ _VARIES = {  # from run to run
     r"\b[A-Za-z0-9_-]{8}[Q-T][A-Za-z0-9_-]{12}[AQgw]\b": "(taskId)",
     r"\d{4}-\d\d-\d\d": "(date)",
     r"\d\d:\d\d:\d\d(\.\d+)?": "(time)",
+    r"\b\d+ (s|min|h|days?) ago\b": "(age)",
     r"\b\d+m( \d+s)?\b|\b\d+ ?s\b": "(duration)",
     r"\(date\),? (?=\((time|duration)\))": "",  # after midnight
 }
@@ -104,10 +105,18 @@ def overview(browser: Chrome) -> Picture:
     with _signed_in(browser) as queue:
         _end(queue, "gecko-t/t-linux-large", {"completed": 14, "failed": 2})
         _load(queue, _LONG_PENDING)
-        queue.advance("36m")
-        _end(queue, "gecko-1/b-linux", {"completed": 3})
+        queue.advance("14m")
+        queue.create_task(task_queue_id="gecko-3/b-linux")
+        queue.claim(task_queue_id="gecko-3/b-linux", worker_group="us-west-2", worker_id="i-dead")
+        queue.advance("22m")
+        _end(queue, "gecko-1/b-linux", {"completed": 3, "failed": 1})
         queue.quarantine(task_queue_id="gecko-1/b-linux")
         queue.create_task(task_queue_id="releng/bulider")
+        first = queue.create_task(task_queue_id="gecko-3/decision")
+        queue.create_task(task_queue_id="gecko-3/b-win2012", dependencies=[first], task_group_id=first)
+        decision = queue.claim(task_queue_id="gecko-3/decision")
+        assert decision
+        decision.report("failed")
         task_id = queue.create_task(task_queue_id="gecko-3/images")
         queue.put_message("doubled", task_id, task_queue_id="gecko-3/images")
         queue.claim(task_queue_id="gecko-3/images", protocol="draft")

@@ -22,7 +22,6 @@ from legacy_queue.domain.events import EXCHANGES
 from legacy_queue.domain.ids import TASK_ID
 from legacy_queue.domain.json_bytes import to_json
 from legacy_queue.domain.priority import PRIORITIES
-from legacy_queue.domain.states import RESOLVED
 from legacy_queue.domain.task import Task
 from legacy_queue.domain.times import age_words, duration_words, format_time, parse_time
 from legacy_queue.http.endpoint import Call, Endpoint
@@ -40,7 +39,9 @@ from legacy_queue.http.site import Site
 from legacy_queue.life.picture import LEGEND, life_svg
 from legacy_queue.life.words import moment_words, request_words, shortened
 from legacy_queue.services.artifacts.artifacts import Artifacts
+from legacy_queue.services.events.event_buffer import MAX_EVENTS
 from legacy_queue.services.inspection.pools import Pool
+from legacy_queue.services.inspection.recent_events import RECENT, recent_events
 from legacy_queue.services.services import Services
 from legacy_queue.services.tasks.listing import Wanted
 
@@ -66,10 +67,7 @@ _HEADERS = {
     "Referrer-Policy": "same-origin",  # else a form has no origin
     "Cache-Control": "no-store",
 }
-_NOT_SIGNED_IN = (
-    f"The pages are for those who have the scope {SCOPE}. `legacy-queue open` prints a link that signs a "
-    "browser in, within minutes. A link on another page does not lead here: open it yourself."
-)
+_TITLES = {400: "The queue cannot read this request", 404: "There is nothing at this address"}  # by status
 
 Values = dict[str, Any]  # of a template
 View = Callable[[Call, Site], Values | Response]
@@ -83,8 +81,19 @@ def is_page(path: str) -> bool:
 def error_page(answer: Response) -> Response:
     """The answer to an error as a page."""
     error = json.loads(answer.get_data())
-    hint = _NOT_SIGNED_IN if answer.status_code == 401 or SCOPE in error["message"] else ""
-    answer.set_data(render_template("error.html", layout="layout.html", error=error, hint=hint, query={}))
+    status = answer.status_code
+    if request.url_rule is None:
+        error["message"] = f"No page has the address {request.path}."
+    is_signed_out = status == 401 or SCOPE in error["message"]
+    values = {
+        "error": error,
+        "status": status,
+        "title": "Sign in" if is_signed_out else _TITLES.get(status, "The queue refused this"),
+        "is_signed_out": is_signed_out,
+        "scope": SCOPE,
+        "query": {},
+    }
+    answer.set_data(render_template("error.html", layout="layout.html", **values))
     answer.content_type = "text/html; charset=utf-8"
     answer.headers.update(_HEADERS)
     return answer
@@ -156,11 +165,13 @@ def _rendered(name: str, call: Call, site: Site, values: Values) -> Response:
     return Response(text, headers=_HEADERS, content_type="text/html; charset=utf-8")
 
 
-@page("/", "Pools", "after", "q", "sort")
+@page("/", "Overview", "after", "q", "sort")
 def overview_page(call: Call, site: Site) -> Values:
-    """What needs a look first, and the pools. Reads no task and no message."""
+    """What needs attention, how many tasks there are, and the pools. Reads no task and no message."""
     services = site.services
-    publisher = services.publisher
+    buffer = services.event_buffer
+    now = services.clock.now()
+    recent = recent_events(buffer.page(0, buffer.last, MAX_EVENTS).events, now)
     pools = services.pools.overview()
     found = [pool for pool in pools if _is_named(pool.task_queue_id, call.query.get("q", "").split())]
     found.sort(key=_ORDERS[call.query.get("sort", "name")])
@@ -168,9 +179,12 @@ def overview_page(call: Call, site: Site) -> Values:
     return {
         "pending": sum(pool.pending for pool in pools),
         "running": sum(pool.running for pool in pools),
-        "published": {state: publisher.published[f"task-{state}"] for state in RESOLVED},
-        "attention": attention(site, pools),
+        "recent": recent,
+        "is_whole_hour": recent.since == now - RECENT,
+        "has_others": bool(services.processes.others()),
+        "attention": [*attention(site, pools, recent)],
         "pools": found[start : start + _POOLS],
+        "most": max((pool.pending for pool in pools), default=0),
         "total": len(found),
         "start": start,
         "next": start + _POOLS if start + _POOLS < len(found) else None,
