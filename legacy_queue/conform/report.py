@@ -12,7 +12,7 @@ from lxml import etree
 
 from legacy_queue.conform.log import Log, Request
 from legacy_queue.conform.rules import Rule
-from legacy_queue.life.picture import life_html
+from legacy_queue.life.picture import STYLE, legend_html, life_html
 
 HELD = "held"
 BROKEN = "broken"
@@ -77,7 +77,8 @@ class Report:
         tasks = [request.wire.get("taskId", "") for request in requests]
         tasks += [task_id for request in requests for task_id, _ in sorted(request.runs)]
         shown = [task_id for task_id in dict.fromkeys(tasks) if task_id in self.lives]
-        return {each: life_html(self.lives[each], f"{verdict.rule.id}-{each}-") for each in shown}
+        legend = legend_html()
+        return {each: life_html(self.lives[each], f"{verdict.rule.id}-{each}-") + legend for each in shown}
 
     def to_wire(self) -> Mapping[str, Any]:
         """What ``--json`` prints, and ``--report FILE.json`` has."""
@@ -144,7 +145,7 @@ def written(reports: Sequence[Report], suffix: str) -> str:
     """
     if suffix == ".html":
         environment = Environment(loader=PackageLoader("legacy_queue.conform", ""), autoescape=True)
-        return environment.get_template("report.html").render(reports=reports, words=_words)
+        return environment.get_template("report.html").render(reports=reports, words=_words, life_style=STYLE)
     if suffix == ".json":
         wires = [report.to_wire() for report in reports]
         return json.dumps(wires if len(wires) > 1 else wires[0], indent=2)

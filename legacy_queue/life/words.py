@@ -10,7 +10,7 @@ from operator import itemgetter
 from typing import Any
 
 _OF_A_CLAIM = re.compile(r"task-client/.*/on/(.*)/until/\d+")  # the client of temporary credentials
-_FIRST, _LAST = 20, 130  # entries of a long history that are shown
+_FIRST, _LAST = 20, 100  # entries of a long history that are shown
 _MESSAGE = {
     "visible": "its message is visible",
     "hidden": "its message is hidden",

@@ -8,7 +8,7 @@ from typing import Any
 import requests
 
 from legacy_queue.domain.times import duration_words
-from legacy_queue.life.picture import life_html
+from legacy_queue.life.picture import STYLE, legend_html, life_html
 from legacy_queue.life.words import explanation_lines, requester, task_line
 from legacy_queue.queue_client import QueueClient, RequestFailed
 from legacy_queue.testing.server_process import ServerFailed, ServerProcess
@@ -20,10 +20,11 @@ _MAX_WARNINGS = 10
 _REQUESTS_PER_LINE = 10  # requests that are read: an idle worker polls seven queues again and again
 _UNIQUE_FIELDS = ("sequence", "begun", "time", "requestId", "path", "priority", "ms")
 _MAX_WIDTH = 300  # characters of a line
-_PAGE = """<!doctype html>
+_PAGE = f"""<!doctype html>
 <html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
-<title>legacy-queue</title><style>:root { color-scheme: light dark } svg { max-width: 32rem }
-* { overflow-wrap: anywhere }</style>
+<title>legacy-queue</title><style>
+:root {{ color-scheme: light dark; font-family: system-ui, sans-serif; overflow-wrap: anywhere }}
+{STYLE}</style>
 """
 
 
@@ -74,13 +75,16 @@ def summarize(http: QueueClient, pools: Iterable[str], process: ServerProcess, l
 
 
 def life_page(http: QueueClient) -> str:
-    """A page with the lives of the first tasks, resolved ones too. Raises RequestFailed, ServerFailed."""
+    """A page that shows what happened to the first tasks, also to resolved ones.
+
+    Raises RequestFailed, ServerFailed.
+    """
     statuses = http.call("GET", "/inspect/v1/tasks", state="all", limit=_MAX_TASKS)["tasks"]
     page = _PAGE
     for status in statuses:
         answer = http.call("GET", f"/inspect/v1/task/{status['taskId']}")
         page += f"<h1>{escape(task_line(status))}</h1>\n{life_html(answer, status['taskId'])}\n"
-    return page
+    return f"{page}<h2>How to read the picture</h2>{legend_html()}\n"
 
 
 def _part(title: str, read: Callable[[], Iterable[str]]) -> Iterable[str]:

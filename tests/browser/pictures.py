@@ -80,7 +80,7 @@ def photographed(browser: Chrome, url: str, parts: str, width: int = 1000) -> Pi
     browser.execute_cdp_cmd("Emulation.setScrollbarsHidden", {"hidden": True})
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [light]})
     browser.get(url)
-    browser.execute_script("document.querySelectorAll('details').forEach(each => each.open = true)")
+    browser.execute_script("document.querySelectorAll('details:not(.ask)').forEach(each => each.open = true)")
     words = re.sub(r"\s*\n\s*", "\n", browser.execute_script(_WORDS, parts))
     for pattern, word in _VARIES.items():
         words = re.sub(pattern, word, words)
@@ -170,7 +170,7 @@ def life(browser: Chrome) -> Picture:
         run.report("completed")
         queue.wait_for_event("task-group-resolved")
         page = f"{queue.root_url}/ui/tasks/{task_id}"
-        return photographed(browser, page, "h1, #live > p, .why, #life-head, svg.life", 480)
+        return photographed(browser, page, "h1, ol.life", 760)
 
 
 def report(browser: Chrome) -> Picture:

@@ -1,8 +1,9 @@
-"""The picture of a task's life, parsed again. What it looks like, eyes have seen in a browser."""
+"""The picture of what happened to a task, parsed again. Eyes have seen in a browser what it looks like."""
 
 import re
 from dataclasses import replace
 from datetime import datetime
+from itertools import groupby, pairwise
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from legacy_queue.domain import transitions
 from legacy_queue.domain.ids import MAX_RUNS
 from legacy_queue.domain.task import Task
 from legacy_queue.domain.times import format_time
-from legacy_queue.life.picture import life_html, life_svg
+from legacy_queue.life.picture import legend_html, life_html
 from legacy_queue.services.inspection.task_history import Moment, task_history
 from tests.domain.sample_tasks import (
     ALICE,
@@ -31,8 +32,6 @@ from tests.domain.sample_tasks import (
     with_last_run,
 )
 
-SVG = "{http://www.w3.org/2000/svg}"
-WIDEST = 7.25  # of an ASCII character
 ENDS = NOW + CLAIM_TIMEOUT
 
 
@@ -67,94 +66,120 @@ def poll(time: datetime) -> dict[str, Any]:
 
 
 class Picture:
-    """What is in a picture."""
+    """What is in a picture. A place is a row, and the share of it that is above."""
 
     def __init__(self, wire: dict[str, Any], prefix: str = "moment-") -> None:
-        self.root = etree.fromstring(life_svg(wire, prefix))
-        links = self.root.findall(f"{SVG}a")
-        self.rows = [link for link in links if link.get("tabindex") is None]
-        self.parts = {title_of(link): link for link in links if link not in self.rows}
-        self.labels = [text for text in self.root.iter(f"{SVG}text") if text.get("font-size") == "12"]
-        self.height = float(self.root.get("viewBox", "").split()[3])
+        self.root = etree.fromstring(life_html(wire, prefix))
+        self.rows = self.root.findall("li")[1:]
+        self.words = [etree.tostring(row[2], encoding="unicode", method="text") for row in self.rows]
 
-    def part(self, begin: str) -> tuple[float, float]:
-        """Where the part of a lane, whose title begins so, begins and ends."""
-        [path] = [link[-1] for title, link in self.parts.items() if title.startswith(begin)]
-        y = float(path.get("transform", "").split()[1].rstrip(")"))
-        drawn = re.findall(r"V([\d.]+)| ([\d.]+)(?=[LZ])", path.get("d", ""))
-        return y, y + max(float(a or b) for a, b in drawn)
+    def row(self, words: str) -> int:
+        """The row whose sentence has these words."""
+        [found] = [index for index, each in enumerate(self.words) if words in each]
+        return found
 
-    def y(self, label: str) -> float:
-        """Where the row is whose label has these words."""
-        [found] = [text for text in self.labels if label in (text.text or "")]
-        return float(found.get("y", "")) - 4
+    def shapes(self, style: str) -> list[tuple[int, etree._Element]]:
+        """Each shape of that style, and its row."""
+        return [
+            (row, shape)
+            for row, each in enumerate(self.rows)
+            for shape in each[0]
+            if shape.get("class") == style
+        ]
+
+    def lines(self, style: str) -> list[tuple[float, float]]:
+        """Where the lines of that style begin and end, row by row."""
+        return [(row + share(line, "y1"), row + share(line, "y2")) for row, line in self.shapes(style)]
+
+    def line(self, style: str) -> tuple[float, float]:
+        """Where the only line of that style begins and ends: no row between these is without it."""
+        parts = self.lines(style)
+        assert all(before[1] == after[0] for before, after in pairwise(parts)), parts
+        return parts[0][0], parts[-1][1]
+
+    def bars(self) -> list[tuple[float, float, float, float]]:
+        """In each row where a run is claimed: where its bar begins and ends, and how wide it is there."""
+        paths = [(row, bar[0].get("d", "")) for row, bar in self.shapes("running")]
+        numbers = [(row, [float(each) for each in re.findall(r"-?[\d.]+", path)]) for row, path in paths]
+        return [
+            (row + top / 100, row + bottom / 100, wide, narrow)
+            for row, (_, top, wide, narrow, bottom, _) in numbers
+        ]
+
+    def looks(self) -> list[str]:
+        """What the message was, in order."""
+        styles = ("visible", "hidden", "held", "gone")
+        shapes = sorted((row, style) for style in styles for row, _ in self.shapes(style))
+        return [style for style, _ in groupby(style for _, style in shapes)]
 
 
-def title_of(link: etree._Element) -> str:
-    return link.findtext(f"{SVG}title") or ""
+def share(line: etree._Element, name: str) -> float:
+    return float(line.get(name, "0%").rstrip("%")) / 100
 
 
-def looks(picture: Picture) -> list[str]:
-    """What the message was, in order."""
-    return [title.split()[1].rstrip(",") for title in picture.parts if title.startswith("message")]
-
-
-def test_a_claim_ends_at_its_taken_until_and_a_reclaim_begins_anew() -> None:
+def test_a_claim_narrows_to_its_taken_until_and_a_reclaim_makes_it_wide_again() -> None:
     again = ENDS + 10 * MINUTE
     requests = [claim("claimTask", NOW - MS, ENDS), claim("reclaimTask", NOW + CLAIM_TIMEOUT / 2, again)]
     expired = transitions.expire(with_last_run(running(), taken_until=again), again).task
     picture = Picture(answer(expired, *requests))
-    assert picture.part("run 0 is running")[1] == pytest.approx(picture.y("reclaimTask"))
-    assert picture.part("run 0 is taken until")[1] == pytest.approx(picture.y("run 0 is exception"), abs=0.1)
+    before, after = picture.bars()
+    assert before[1] == after[0] == picture.row("reclaimTask")
+    assert before[2] > before[3] < after[2]
+    assert after[1] == picture.row("run 0 is exception")
+    assert after[3] == 0
     nobody_has_ended_it = Picture(answer(running(), *requests[:1], now=ENDS + HOUR))
-    assert nobody_has_ended_it.part("run 0 is running")[1] < nobody_has_ended_it.y("now")
+    assert nobody_has_ended_it.bars()[-1][1] < nobody_has_ended_it.row("now")
     waits = [{"situation": "claimed", "sentence": "a claim", "until": format_time(ENDS)}]
     picture = Picture(answer(running(), *requests[:1], now=NOW + MINUTE, waits=waits))
-    assert picture.y("now") < picture.y("takenUntil") < picture.height
-    for lane in ("run 0 is running", "message held"):
-        assert picture.part(lane)[1] == pytest.approx(picture.y("takenUntil"), abs=0.1)
+    assert picture.row("now") < picture.row("the claim ends") == len(picture.rows) - 1
+    assert picture.bars()[-1][1] == picture.line("held")[1] == picture.row("the claim ends")
 
 
 def test_the_message_is_visible_hidden_by_a_poll_held_by_the_claim_and_deleted() -> None:
     task = running(priority="high")
     done = with_last_run(ended(task, at=NOW + HOUR), started=NOW + SECOND, taken_until=NOW + 2 * HOUR)
     picture = Picture(answer(done, poll(NOW + MS)))
-    assert looks(picture) == ["visible", "hidden", "held", "gone"]
-    assert all("queue of priority high" in title for title in picture.parts if title.startswith("message"))
-    visible, hidden, held = (picture.part(f"message {look}") for look in ("visible", "hidden", "held"))
+    assert picture.looks() == ["visible", "hidden", "held", "gone"]
+    visible, hidden, held = (picture.line(look) for look in ("visible", "hidden", "held"))
     assert visible[1] == hidden[0]
-    assert hidden[1] == pytest.approx(held[0])
+    assert hidden[1] == held[0]
+    assert held[1] == picture.shapes("gone")[0][0]
 
 
 def test_a_message_that_a_poll_has_hidden_is_visible_after_that_until_now_or_the_deadline() -> None:
     waits = [{"situation": "deadline", "sentence": "-", "until": format_time(NOW + DAY)}]
     picture = Picture(answer(pending(), poll(NOW + MS), now=NOW + HOUR, waits=waits))
-    begin, end = picture.part("message visible from")
-    assert picture.part("message hidden")[1] == pytest.approx(begin, abs=0.1)
-    assert end == pytest.approx(picture.y("now"), abs=0.1)
+    hidden = picture.line("hidden")
+    again = [(row + share(line, "y1"), row + share(line, "y2")) for row, line in picture.shapes("visible")][
+        -1
+    ]
+    assert hidden[1] == again[0] == pytest.approx(picture.row("azure.receive") + 300 / 3600, abs=0.01)
+    assert again[1] == picture.row("now")
     expired = transitions.expire(pending(), NOW + DAY).task
     picture = Picture(answer(expired, request("status", NOW + 2 * DAY)))
-    assert picture.part("message visible")[1] == pytest.approx(picture.y("run 0 is exception"), abs=0.1)
+    assert picture.line("visible")[1] == picture.row("run 0 is exception")
 
 
-def test_each_moment_is_a_link_to_its_item_in_the_list_with_its_whole_sentence() -> None:
+def test_each_entry_is_a_row_with_its_whole_sentence_and_a_link_to_itself() -> None:
     move = Moment(format_time(NOW + MINUTE), "moved", "clock", {"movedTo": format_time(NOW + HOUR)})
     late = request("status", NOW + HOUR, clientId="a-client" * 20)
     wire = answer(running(), late, clock_moves=[move])
     picture = Picture(wire, "it-")
-    said = [f"{moment['time']} {moment['what']}" for moment in wire["story"]]
-    assert [title_of(row) for row in picture.rows] == said
-    root = etree.fromstring(f"<p>{life_html(wire, 'it-')}{life_html(wire, 'b-')}</p>")
-    ids = [item.get("id") for item in root.iter("li")]
-    assert ids[: len(said)] == [f"it-{i}" for i in range(len(said))]
-    assert [row.get("href") for row in picture.rows] == [f"#{name}" for name in ids[: len(said)]]
-    assert {link.get("href") for link in root.iter(f"{SVG}a")} == {f"#{name}" for name in ids}
+    told = picture.words[: len(wire["story"])]
+    assert all(
+        words.startswith(moment["what"][:30]) for words, moment in zip(told, wire["story"], strict=True)
+    )
+    assert "a-client" * 20 in "".join(picture.words)
+    assert [row.get("id") for row in picture.rows] == [f"it-{i}" for i in range(len(picture.rows))]
+    assert [row[1].get("href") for row in picture.rows] == [f"#{row.get('id')}" for row in picture.rows]
+    assert picture.line("moved") == (picture.row("moved"), picture.row("a-client"))
+    assert "59m later" in picture.words[picture.row("moved")]
 
 
 def test_what_others_have_named_is_text_and_a_page_may_forbid_styles_and_scripts() -> None:
     reason = '<script>alert("1")</script>&\x00\x1b\ud800'
     wire = answer(running(), poll(NOW), request("claimTask", status=409, reason=reason))
-    root = etree.fromstring(f"<p>{life_html(wire, 'it-')}</p>".encode())
+    root = etree.fromstring(f"<div>{life_html(wire, 'it-')}{legend_html()}</div>".encode())
     assert {etree.QName(each).localname for each in root.iter()}.isdisjoint({"script", "style"})
     assert '<script>alert("1")</script>&\ufffd' in etree.tostring(root, encoding="unicode", method="text")
     assert not [name for each in root.iter() for name in each.attrib if re.match("style|on", str(name))]
@@ -169,61 +194,50 @@ def many_runs(count: int) -> Task:
     return task
 
 
-def assert_readable(picture: Picture) -> None:
-    """No label is cut off, or on a lane, or on another label."""
-    places = sorted((float(text.get("y", "")), text) for text in picture.labels)
-    paths = [path.get("transform", "") for path in picture.root.iter(f"{SVG}path")]
-    lanes = max((float(x) for x in re.findall(r"translate\(([\d.]+) ", " ".join(paths))), default=0)
-    for (y, text), (next_y, _) in zip(places, [*places[1:], (picture.height, None)], strict=True):
-        x = float(text.get("x", ""))
-        words = text.text or ""
-        width = sum(WIDEST if each.isascii() or each == "…" else 2 * WIDEST for each in words)
-        assert lanes + 2 < x
-        assert x + width <= 401, words
-        assert next_y - y >= 14
+def test_the_lanes_of_50_runs_are_not_wider_than_a_fourth_of_a_phone() -> None:
+    for count, drawn in ((3, 3), (MAX_RUNS, 40)):  # of a long history the middle is left out
+        picture = Picture(answer(many_runs(count), request("status", NOW + 20 * DAY)))
+        assert {float(row[0].get("width", "")) <= 130 for row in picture.rows} == {True}
+        assert len({row[0].get("width") for row in picture.rows}) == 1
+        lanes = [float(line.get("x1", "")) for _, line in picture.shapes("pending")]
+        assert lanes == sorted(lanes)
+        assert len({*lanes}) == drawn
+        assert any("later, 2030-01-22" in words for words in picture.words)
 
 
-def test_50_runs_and_long_pauses_leave_every_label_readable() -> None:
-    task = many_runs(MAX_RUNS)
-    slow = request("status", NOW + 20 * DAY, reason="x" * 500, status=404)
-    wide = request("status", NOW + 20 * DAY + MINUTE, reason="漢" * 100, status=404)
-    for picture in (Picture(answer(task, slow, wide)), Picture(answer(many_runs(3), slow, wide))):
-        assert_readable(picture)
-        assert "later" in etree.tostring(picture.root, encoding="unicode")
-
-
-def test_of_a_long_story_the_first_20_and_the_last_130_moments_are_drawn_and_the_lanes_go_on() -> None:
+def test_of_a_long_story_the_first_20_and_the_last_100_entries_are_drawn_and_the_lanes_go_on() -> None:
     requests = [request("status", NOW + number * SECOND, code=f"c{number}") for number in range(400)]
     task = with_last_run(running(), started=NOW + 100 * SECOND)
     picture = Picture(answer(task, *requests))
-    drawn = [int(row.get("href", "").rpartition("-")[2]) for row in picture.rows]
-    assert drawn == [*range(20), *range(21, 151)]
-    begin, end = picture.part("253 entries are not shown")
-    assert begin == pytest.approx(picture.y("not shown"))
-    assert end > picture.y("c399")
-    assert picture.height < 20 * 160
-    assert_readable(picture)
-    done = shut_down(NOW + SECOND)
-    gaps = [title for title in Picture(answer(done, *requests)).parts if "not shown" in title]
-    assert len(gaps) == 1, "of what goes on behind it, not of run 0"
+    gap = picture.row("283 entries are not shown")
+    assert (gap, len(picture.rows)) == (20, 122)
+    lanes = [float(line.get("x1", "")) for row, line in picture.shapes("gap") if row == gap]
+    assert len(lanes) == 2
+    assert picture.shapes("gap")[-1][0] == picture.row("c399")
+    assert len(etree.tostring(picture.root)) < 60_000
+    done = shut_down(NOW + SECOND)  # the lane of run 0 has ended before the gap
+    assert {float(line.get("x1", "")) for _, line in Picture(answer(done, *requests)).shapes("gap")} == {
+        12,
+        50,
+    }
 
 
 def test_a_message_that_storage_shows_in_another_state_was_not_seen() -> None:
     hidden = poll(NOW + MINUTE)
-    unseen = "what its message has become was not seen"
-    for situation, begin in (("received", "message hidden"), ("visible", unseen)):
+    for situation, style in (("received", "hidden"), ("visible", "unknown")):
         waits = [{"situation": situation, "sentence": "a sentence", "until": format_time(NOW + DAY)}]
         picture = Picture(answer(pending(), hidden, now=NOW + 2 * MINUTE, waits=waits))
-        assert picture.part(begin)
+        assert picture.line(style)[0] == picture.row("azure.receive")
     later = Picture(answer(pending(), hidden, now=NOW + HOUR, waits=waits))
-    assert later.part("message hidden")
+    assert later.line("hidden")
 
 
 def test_without_a_journal_nothing_is_said_of_a_message_that_no_claim_holds() -> None:
-    assert {*looks(Picture(answer(running(), sees_polls=False)))} == {"held"}
+    assert Picture(answer(running(), sees_polls=False)).looks() == ["held"]
 
 
 def test_a_task_that_was_canceled_before_its_first_run_has_only_an_end() -> None:
     task = transitions.cancel(replace(pending(), runs=()), NOW + MINUTE).task
-    assert [*Picture(answer(task)).parts] == ["run 0 is exception (canceled)"]
-    assert len(Picture(answer(replace(pending(), runs=()))).rows) == 1
+    picture = Picture(answer(task))
+    assert [row for row, _ in picture.shapes("exception")] == [picture.row("run 0 is exception (canceled)")]
+    assert len(Picture(answer(replace(pending(), runs=()))).rows) == 2

@@ -29,9 +29,9 @@ def test_a_request_is_said_in_one_line(fields: dict[str, Any], words: str | None
 def test_a_long_story_is_shortened_in_its_middle() -> None:
     moments = [{"time": format_time(NOW + number * SECOND), "what": f"m{number}"} for number in range(200)]
     short = shortened(moments)
-    assert (short[:20], short[21:]) == (moments[:20], moments[70:])
-    assert (short[20]["kind"], short[20]["what"]) == ("gap", "50 entries are not shown")
-    assert shortened(moments[:151]) == moments[:151]
+    assert (short[:20], short[21:]) == (moments[:20], moments[100:])
+    assert (short[20]["kind"], short[20]["what"]) == ("gap", "80 entries are not shown")
+    assert shortened(moments[:121]) == moments[:121]
 
 
 def test_status_says_the_same_words_as_the_page_and_leaves_events_out() -> None:
@@ -55,4 +55,6 @@ def test_status_says_the_same_words_as_the_page_and_leaves_events_out() -> None:
     ]
     done = {**run, "state": "exception", "reasonResolved": "canceled"}
     assert task_line({**status, "state": "exception", "runs": [done]}).endswith("canceled) by g/w")
+    pending = {"runId": 0, "state": "pending"}
+    assert task_line({**status, "state": "pending", "runs": [pending]}).endswith("pending: run 0 pending")
     assert task_line({**status, "state": "unscheduled", "runs": []}).endswith("unscheduled: no run")

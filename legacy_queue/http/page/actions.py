@@ -1,6 +1,6 @@
-"""What a page can do to a task: the calls of the API, as forms.
+"""The buttons on a task's page. Each sends a form that makes a call of the API.
 
-A form has a token against forgery, and the caller needs the scopes of the call.
+The form has a token against forgery, and the caller needs the scopes of the call.
 """
 
 from collections.abc import Mapping
@@ -29,10 +29,10 @@ ACTIONS: Mapping[str, Endpoint] = {
     "clock": move_clock,
 }
 _NEXT_TIMES = {
-    "received": "Release its message",
-    "delayed": "Release its message",
-    "claimed": "Expire its claim",
-    "deadline": "Let its deadline pass",
+    "received": "Release the message",
+    "delayed": "Release the message",
+    "claimed": "Expire the claim",
+    "deadline": "Let the deadline pass",
 }
 
 
@@ -42,8 +42,10 @@ page_endpoint = partial(
 
 
 def possible_actions(call: Call, site: Site, task: Task, answer: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The actions for the state of the task for which the caller has the scopes; those of the clock are the
-    times until which it can be moved, and what happens then.
+    """The actions that fit the task's state, and that the caller has the scopes for.
+
+    "clock" has a triple for each time that the clock can be moved to: the time, what it does to the task, and
+    how long it is until then.
     """
     if not site.sign_in.token(call.environ):
         return {}
@@ -59,17 +61,21 @@ def possible_actions(call: Call, site: Site, task: Task, answer: Mapping[str, An
     if site.control and not site.control.clock.state().reason and _may(call, move_clock, task):
         now = parse_time(answer["now"])
         possible["clock"] = [
-            (until, f"{_NEXT_TIMES.get(wait['situation'], 'Go on')}: {words} pass for all tasks")
+            (
+                until,
+                _NEXT_TIMES.get(wait["situation"], "Move the clock"),
+                duration_words(left.total_seconds()),
+            )
             for wait in answer["waitsFor"]
             if (until := wait.get("until"))
-            for words in [duration_words((parse_time(until) - now).total_seconds())]
+            for left in [parse_time(until) - now]
         ]
     return possible
 
 
 @page_endpoint("POST", "/ui/tasks/<taskId>", "Act On Task", input="page-action")
 def act_on_task(call: Call) -> Response:
-    """Do what the form says, as the call of the API would. Leads back to the page of the task."""
+    """Make the call that the form names. The answer leads back to the page of the task."""
     site = call.authorize()
     body = call.body
     if not site.sign_in.is_own(call.environ, body["token"]):

@@ -32,12 +32,13 @@ from legacy_queue.http.endpoints.migration import migration
 from legacy_queue.http.page.actions import page_endpoint, possible_actions
 from legacy_queue.http.page.attention import attention
 from legacy_queue.http.page.group_picture import group_svg
+from legacy_queue.http.page.task_summary import LOGS, gravity, run_rows
 from legacy_queue.http.paging import position_in, token_of
 from legacy_queue.http.request_bodies import indented
 from legacy_queue.http.request_journal import SELECTORS
 from legacy_queue.http.site import Site
-from legacy_queue.life.picture import LEGEND, life_svg
-from legacy_queue.life.words import moment_words, request_words, shortened
+from legacy_queue.life.picture import legend_html, life_html
+from legacy_queue.life.words import request_words
 from legacy_queue.services.artifacts.artifacts import Artifacts
 from legacy_queue.services.events.event_buffer import MAX_EVENTS
 from legacy_queue.services.inspection.pools import Pool
@@ -58,7 +59,6 @@ _MAX_OF_TASK = 100  # dependents, and artifacts of a run
 _MAX_DEFINITION = 100_000  # characters
 _MAX_OF_GROUP = 1000  # tasks that are counted
 _DRAWN = 200  # tasks of a group
-_LOGS = "public/logs/"
 _REQUESTS = 200
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
@@ -254,20 +254,21 @@ def task_page(call: Call, site: Site) -> Values:
     }
     files = [{**json.loads(it), "runId": run_id} for run_id, page in lists.items() for it in page.items]
     return {
-        "task": {**answer, "story": shortened(answer["story"])},
+        "task": answer,
+        "gravity": gravity(answer),
+        "created": task.definition.created,
         "definition": indented(task.definition.wire, _MAX_DEFINITION)[:_MAX_DEFINITION],
         "max_definition": _MAX_DEFINITION,
         "name": task.definition.wire["metadata"]["name"],
         "priority": task.priority,
-        "picture": Markup(life_svg(answer)),  # noqa: S704 - it is escaped there
-        "legend": LEGEND,
-        "words": moment_words,
+        "picture": Markup(life_html(answer)),  # noqa: S704 - it is escaped there
+        "legend": Markup(legend_html()),  # noqa: S704
+        "runs": [*run_rows(answer, files, _log(artifacts, task))],
         "required": [(task_id, known.get(task_id)) for task_id in dependencies],
         "dependents": [*map(json.loads, dependents.items)],
         "more_dependents": dependents.after is not None,
         "artifacts": files,
         "cut": [run_id for run_id, page in lists.items() if page.after is not None],
-        "log": _log(artifacts, task),
         "artifact_path": _artifact_path,
         "root_url": site.root_url,
         "actions": possible_actions(call, site, task, answer),
@@ -339,9 +340,9 @@ def _artifact_json(artifact: Artifact) -> bytes:
 
 def _log(artifacts: Artifacts, task: Task) -> Values | None:
     """The log of the last run, as ``legacy-queue log`` finds it."""
-    page = task.last_run and artifacts.list(task.task_id, task.last_run.run_id, _LOGS, 1, _artifact_json)
+    page = task.last_run and artifacts.list(task.task_id, task.last_run.run_id, LOGS, 1, _artifact_json)
     for file in map(json.loads, page.items if page else ()):
-        if task.last_run and file["name"].startswith(_LOGS):
+        if task.last_run and file["name"].startswith(LOGS):
             return {**file, "runId": task.last_run.run_id}
     return None
 

@@ -1,0 +1,48 @@
+"""What a task's page shows first: how bad its state is, and a row for each run."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from legacy_queue.domain.times import duration_words, parse_time
+from legacy_queue.services.inspection.explanation import WaitSituation
+
+LOGS = "public/logs/"
+# how bad it is that a task waits for this; else it is as it should be
+_GRAVITIES: Mapping[WaitSituation, str] = {
+    "never-polled": "bad",
+    "quarantined": "bad",
+    "proof-required": "bad",
+    "dependency-failed": "bad",
+    "claim-expired": "bad",
+    "deadline-passed": "bad",
+    "message-missing": "warn",
+    "running-canceled": "warn",
+    "delayed": "warn",
+}
+_OF_RESOLVED = {"completed": "good", "failed": "bad", "exception": "warn"}
+
+
+def gravity(answer: Mapping[str, Any]) -> str:
+    """Of an answer of inspectTask: "bad", "warn", "info" or "good"."""
+    return _OF_RESOLVED.get(
+        answer["status"]["state"], _GRAVITIES.get(answer["waitsFor"][0]["situation"], "info")
+    )
+
+
+def run_rows(
+    answer: Mapping[str, Any], files: Sequence[Mapping[str, Any]], last_log: Mapping[str, Any] | None
+) -> Iterator[Mapping[str, Any]]:
+    """Each run of the status, with its ``duration`` and its ``log``, one of the artifacts, or None.
+
+    The artifacts that are listed may be cut, so the log of the last run is read on its own.
+    """
+    runs = answer["status"]["runs"]
+    logs = {file["runId"]: file for file in reversed(files) if file["name"].startswith(LOGS)}
+    if last_log:
+        logs[last_log["runId"]] = last_log
+    for run in runs:
+        end = run.get("resolved", answer["now"])
+        claimed = run.get("started")
+        seconds = (parse_time(end) - parse_time(claimed)).total_seconds() if claimed else None
+        duration = "" if seconds is None else duration_words(max(0.0, seconds))
+        yield {**run, "duration": duration, "log": logs.get(run["runId"])}
