@@ -1,6 +1,6 @@
-"""The only place that names both a port and its adapter.
+"""Builds a server from its settings. This is the only place that names both a port and its adapter.
 
-Import it only after gevent has patched. Adapters that take long to import are imported where they are used.
+Import it only after gevent has patched. Adapters that are slow to import are imported where they are used.
 """
 
 import base64
@@ -56,18 +56,18 @@ from legacy_queue.stores import Storage
 if TYPE_CHECKING:
     from legacy_queue.adapters.azure import AzureAccount
 
-_GATEWAY = "gateway"  # its account name
-MAX_TO_STORAGE = 128  # connections of a process to a service of Azure that are kept
-_MAX_STREAMS = 500  # event streams of a process
-_RETRY_INTERVAL = 0.5  # seconds, until storage answers
+_GATEWAY = "gateway"  # the account name of the gateway in front of an Azure account
+MAX_TO_STORAGE = 128  # how many connections to each Azure service a process keeps
+_MAX_STREAMS = 500  # how many event streams a process serves
+_RETRY_INTERVAL = 0.5  # seconds between two attempts while storage does not answer
 _CONFIRM_TIMEOUT = timedelta(seconds=5)
 
 
 @dataclass
 class Server:
-    """The application of a process, its storage, services and threads.
+    """The application of a process, with its storage, services and threads.
 
-    With control, a reset replaces all of them but the application.
+    With --control, a reset replaces all of them except the application.
     """
 
     app: WsgiApp
@@ -80,7 +80,7 @@ class Server:
         return self.site.services
 
     def wait_for_storage(self) -> None:
-        """Wait until the storage answers. A reset may replace the storage while this waits."""
+        """Wait until the storage answers. A reset may replace the storage meanwhile."""
         while True:
             try:
                 return self.storage.account.check()
@@ -96,12 +96,13 @@ def build(
     max_connections: int = 4000,
     waiter: Waiter | None = None,
 ) -> Server:
-    """The server for these settings. Sends nothing to storage or broker yet.
+    """Returns the server for these settings. It sends nothing to storage or broker yet.
 
-    An eighth of ``max_connections`` may follow events. ``storage`` replaces that of the settings.
-    ``waiter`` knows how the requests of the process go on beside each other: as threads by default. The
-    caller starts the background in the process that serves.
-    Raises SettingsError for a value that cannot be used, UnusableStorage.
+    At most an eighth of ``max_connections`` may follow events. ``storage`` replaces the storage that the
+    settings name. ``waiter`` says how requests run concurrently; the default is threads. The caller must
+    start the background work in the process that serves.
+
+    Raises SettingsError if a value cannot be used, and UnusableStorage.
     """
     make = partial(
         _build, settings, root_url, clock or SystemClock(), waiter or SystemWaiter(), max_connections
@@ -110,29 +111,34 @@ def build(
 
 
 def _with_reset(settings: Settings, make: Callable[..., Server], storage: Storage | None) -> Server:
-    """A server with control: a reset replaces everything behind its application."""
+    """Returns a server with --control: a reset replaces everything behind its application."""
     queues: dict[str, Mapping[str, str]] = {}
 
     def reset() -> None:
-        """Raises RequestConflict. Raises ServiceUnavailable: no request is served until a reset succeeds."""
+        """Empty the queue. Raises RequestConflict.
+
+        Raises ServiceUnavailable if it fails. Then the server answers no request until a reset succeeds.
+        """
         if settings.storage == "azure":
             raise RequestConflict(
-                "the tasks of an Azure account are not removed by a test: use --storage azurite or memory"
+                "a reset does not delete the tasks in an Azure account: use --storage azurite or memory"
             )
-        # the background of that moment: another reset may be under way
+        # looked up when it is called, because another reset may be running
         app.replace(lambda: server.background.begin_stop(), rebuilt)
 
     def rebuilt() -> WsgiApp:
         was_running = server.background.is_running
-        with suppress(ServiceUnavailable):  # closed by a reset that failed half-way, which knows them
+        # a reset that failed half-way has closed it, and has the queues already
+        with suppress(ServiceUnavailable):
             queues.update(server.storage.account.queues(f"{settings.queue_prefix}-"))
         server.background.abandon()
         server.services.publisher.close()
-        server.storage.account.close()  # requests under way write nothing any more
+        server.storage.account.close()  # so that active requests write nothing any more
         new = make(None, reset)
         new.storage.account.empty()
         new.storage.account.check()
-        for name, metadata in queues.items():  # old workers fetch no new URLs where theirs are refused
+        # legacy workers fetch no new URLs if theirs are refused, so their queues must exist again
+        for name, metadata in queues.items():
             new.storage.account.queue(name).create(metadata)
         if was_running:
             new.background.start()
@@ -202,7 +208,7 @@ def _build(
     account = storage.account
     queues = azure_queue_api(storage, clock, injection, record_of, services.calls.record_poll)
     blobs = azure_blob_api(account, clock, waiter, site.upload_slots, injection, record_of)
-    # a public URL of an Azure account leads elsewhere, and its key may be public
+    # the gateway does not serve what a public URL names, whose key may be public
     for api, public in ((queues, settings.public_queue_url), (blobs, settings.public_blob_url)):
         if isinstance(account, EmbeddedAccount) or (settings.control and not public):
             app.register_blueprint(api, url_prefix=API_PATH)
@@ -210,7 +216,10 @@ def _build(
 
 
 def _hosts(settings: Settings, root_url: str) -> set[str]:
-    """The names that the server answers to: all, unless it is on loopback or some are configured."""
+    """Returns the host names that the server answers to.
+
+    It answers to all, unless it listens on loopback or names are configured.
+    """
     if not settings.allowed_hosts and not settings.is_on_loopback:
         return {ANY}
     urls = root_url, settings.public_queue_url or "", settings.public_blob_url or ""
@@ -224,7 +233,7 @@ def _hosts(settings: Settings, root_url: str) -> set[str]:
 
 
 def app() -> Flask:
-    """The application on memory, for ``flask --app legacy_queue.wiring:app routes``, which lists the API."""
+    """Returns the application on memory: ``flask --app legacy_queue.wiring:app routes`` lists the API."""
     server = build(Settings(storage="memory", signing_secrets=("of no server",)), "http://localhost")
     assert isinstance(server.app, Flask)  # noqa: S101
     return server.app
@@ -234,8 +243,9 @@ def app() -> Flask:
 def served_file(settings: Settings) -> Iterator[None]:
     """Make or check the file of embedded storage, and lock it for this process and its forks.
 
-    At the end this process, not a fork, writes the WAL back. It comes before anything else is written beside
-    the file: that without a file means that the file was lost. Raises UnusableStorage.
+    When the context ends, this process (not a fork) writes the WAL back. Enter it before you write anything
+    else into the data directory: if other things are there but no file, the file counts as lost. Raises
+    UnusableStorage.
     """
     file = storage_file(settings)
     if file is None:
@@ -243,21 +253,23 @@ def served_file(settings: Settings) -> Iterator[None]:
         return
     owner = os.getpid()
     azurite = settings.data_dir / "azurite"
-    with suppress(PermissionError):  # the lock says that better
-        if (azurite / CONNECTION_STRING).exists() and not file.path.exists():  # it began to serve
+    with suppress(PermissionError):  # if it cannot be read, the lock gives a better error
+        # so a server with Azurite has started here
+        if (azurite / CONNECTION_STRING).exists() and not file.path.exists():
             raise UnusableStorage(
-                f"{azurite} holds the tasks of an earlier start: go on with --storage azurite, or begin anew "
+                f"{azurite} has the tasks of an earlier start: use --storage azurite, or start anew "
                 "with another --data-dir"
             )
     left = file.lock()
-    with suppress(OSError, ValueError, AttributeError):  # a server without a file writes one too
+    # servers without a storage file write server.json as well
+    with suppress(OSError, ValueError, AttributeError):
         ready = json.loads(read_private(settings.data_dir / SERVER_FILE))
         left += [SERVER_FILE] if ready.get("file") else []
     if file.is_missing and left:
         raise UnusableStorage(
-            f"{file.path} is missing or empty, but beside it is what an earlier start, or a backup that was "
-            f"cut off, has left: {', '.join(left)}. Start from a backup with --data-dir, or remove all that "
-            "to begin anew"
+            f"{file.path} is missing or empty, but an earlier start or an interrupted backup left this next "
+            f"to it: {', '.join(left)}. Start from a backup with --data-dir, or remove all of this to start "
+            "anew"
         )
     file.prepare()
     try:
@@ -268,26 +280,26 @@ def served_file(settings: Settings) -> Iterator[None]:
 
 
 def storage_file(settings: Settings) -> StorageFile | None:
-    """The file of embedded storage; None with any other storage."""
+    """Returns the file of embedded storage, or None for any other storage."""
     return StorageFile(settings.data_dir) if settings.storage == "embedded" else None
 
 
 def make_backup(settings: Settings, folder: Path, show: Progress) -> None:
-    """Make the folder a data directory with the embedded storage, and the secrets that were generated for it.
+    """Make a data directory with a copy of the embedded storage and of the generated secrets.
 
-    It must not exist. Raises UnusableStorage, also with any other storage.
+    ``folder`` must not exist yet. Raises UnusableStorage, also if the storage is not embedded.
     """
     file = storage_file(settings)
     if file is None:
-        raise UnusableStorage(f"--storage {settings.storage} has no file: this is for embedded storage")
+        raise UnusableStorage(f"--storage {settings.storage} has no file: expected embedded storage")
     back_up(file, folder, (DEVELOPMENT_FILE, f"{settings.tls_dir.name}/{AUTHORITY_FILE}"), show)
 
 
 def check_account(settings: Settings) -> None:
-    """Raises UnusableStorage where Azure's account refuses this server. An account out of reach passes."""
+    """Raises UnusableStorage if the Azure account refuses this server. An unreachable account is no error."""
     if not settings.is_embedded:
         with suppress(ServiceUnavailable):
-            # it signs nothing, and the secrets may not be made yet
+            # this gateway signs nothing, because the secrets may not be generated yet
             gateway = SigningEndpoint("", _GATEWAY, "") if settings.control else None
             _azure_account(settings, gateway, ignore).check_access()
 
@@ -315,7 +327,7 @@ def _account(
 
 
 def _azure_account(settings: Settings, gateway: SigningEndpoint | None, observe: Observe) -> "AzureAccount":
-    from legacy_queue.adapters.azure import AzureAccount  # here, since the SDK takes long to import
+    from legacy_queue.adapters.azure import AzureAccount  # imported here because the SDK is slow to import
     from legacy_queue.adapters.azure.access import default_access
     from legacy_queue.adapters.azure.transport import Transport
 
@@ -338,12 +350,12 @@ def _azure_account(settings: Settings, gateway: SigningEndpoint | None, observe:
 
 
 def _own_key(settings: Settings) -> bytes:
-    """The key of signed URLs to this server. It is the same after a reset and a restart."""
+    """Returns the key that signs URLs to this server. A reset or a restart does not change it."""
     return hashlib.sha512(f"legacy-queue/signed-urls/{settings.signing_secrets[0]}".encode()).digest()
 
 
 def _gateway(settings: Settings, root_url: str) -> SigningEndpoint:
-    """The gateway before an Azure account."""
+    """Returns the endpoint of the gateway in front of an Azure account."""
     url = f"{root_url}{API_PATH}/{_GATEWAY}"
     return SigningEndpoint(url, _GATEWAY, base64.b64encode(_own_key(settings)).decode(), is_own=True)
 
@@ -351,7 +363,7 @@ def _gateway(settings: Settings, root_url: str) -> SigningEndpoint:
 def _broker(settings: Settings, observe: Observe) -> Broker | None:
     if settings.amqp_url is None:
         return None
-    from legacy_queue.adapters.amqp import AmqpBroker  # here, since kombu takes long to import
+    from legacy_queue.adapters.amqp import AmqpBroker  # imported here because kombu is slow to import
 
     return AmqpBroker(settings.amqp_url, settings.project, _CONFIRM_TIMEOUT, observe=observe)
 
@@ -372,13 +384,13 @@ def _service_settings(
         max_streams=min(_MAX_STREAMS, max_connections // 8),
         has_todays_events=settings.event_shape == "today",
         max_polls=4 if settings.is_embedded else 32,
-        # embedded storage shows what other processes write
+        # embedded storage shows by itself what other processes write
         tells_offers=not settings.is_embedded,
     )
 
 
 def _issuer(secret: str) -> Client:
-    """The client that signs the credentials of claims: each signing secret has its own.
+    """Returns the client that issues the credentials of claims. Each signing secret has its own client.
 
     Its access token is derived from the secret. Its name identifies the secret without revealing it.
     """

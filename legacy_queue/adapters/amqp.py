@@ -1,26 +1,28 @@
 """The broker over AMQP 0-9-1: RabbitMQ, with publisher confirms. This module only publishes.
 
-It uses the connections of py-amqp, without kombu's publishing, which waits for each confirm separately and
-for some without a timeout. Sockets are blocking, with a timeout for each operation: the same on threads and
-under gevent. The URL holds a password: it reaches no log and no error.
+It uses the connections of py-amqp. It does not use kombu's publishing, which waits for each confirm
+separately, and for some of them without a timeout. Sockets are blocking and have a timeout for each
+operation, so they work the same on threads and under gevent. The URL contains a password, so it appears in no
+log and no error.
 
 The rule: an event counts as published once the broker has confirmed it, and never before.
 
-The theory. The broker and we both number the messages of a channel, from 1, without sending the numbers; a
-confirm names one. So a connection has one channel, and one user at a time, who sends all messages of a call
-and then waits for all their confirms. When the next user gets the connection, no confirm is outstanding.
+The theory: the broker and this module both count the messages of a channel, from 1. The numbers are not sent,
+but a confirm names one. So a connection has one channel, and one caller uses it at a time. The caller sends
+all messages of a call, then waits for all their confirms. When the next caller gets the connection, no
+confirm is outstanding.
 
-That breaks if a call ends while it still waits: by a timeout, by an error, or because its greenlet is killed.
-A confirm that comes later would be read by the next user. So whatever ends a call early drops the connection
-too. What was not confirmed may have arrived nevertheless: the caller publishes it again, and consumers may
-see an event twice.
+This breaks if a call ends while it still waits, by a timeout, by an error, or because its greenlet is killed.
+Then the next caller would read a confirm that comes later. So whatever ends a call early also drops the
+connection. A message without a confirm may still have arrived. The caller publishes it again, so consumers
+may see it twice.
 
-A broker that refuses holds nobody up. It closes the connection, rejects a message (basic.nack, as of a full
-queue), or blocks the connection, which it then no longer reads, since it is short of memory or disk. Each of
-these fails the call at once; a wait for a confirm would take the whole timeout.
+A broker that refuses messages delays nobody. It closes the connection, or rejects a message (basic.nack, for
+example because a queue is full), or blocks the connection (it is short of memory or disk, and stops reading).
+Each of these fails the call at once. To wait for a confirm would take the whole timeout.
 
 What is ugly, and why it stays: py-amqp cannot wait for these confirms. So ``_sent`` counts as the broker
-does, and callbacks raise out of ``drain_events``, in whoever waits there.
+does, and callbacks raise errors out of ``drain_events``, in whoever waits there.
 """
 
 import json
@@ -54,16 +56,16 @@ _PORTS = {"amqp": 5672, "amqps": 5671}
 
 
 class _PublishRefused(Exception):
-    """The broker answers, but does not accept messages."""
+    """The broker answers, but refuses messages."""
 
 
 _FAILURES = (OSError, AMQPError, _PublishRefused)
 
 
 class AmqpBroker(Broker):
-    """A broker at ``amqp://`` or ``amqps://user:password@host:port/vhost``, a certificate being verified.
+    """A broker at ``amqp://`` or ``amqps://user:password@host:port/vhost``. Its certificate is verified.
 
-    It keeps up to 8 connections. A failure is logged when it begins, and then once a minute while it lasts.
+    It keeps up to 8 connections. A failure is logged when it begins, and once a minute as long as it lasts.
     ``monotonic`` is in seconds.
     """
 
@@ -77,13 +79,14 @@ class AmqpBroker(Broker):
     ) -> None:
         self._address = _address(url)
         self._full_names = {exchange.name: exchange.full_name(project) for exchange in EXCHANGES.values()}
-        self._check_exchange = f"exchange/{project}/check"  # to which no client binds a queue
+        self._check_exchange = f"exchange/{project}/check"  # clients bind no queue to this exchange
         self._timeout = confirm_timeout.total_seconds()
         self._monotonic = monotonic
         self._observe = observe
-        # when a failure is logged again; 0: the broker does not fail
+        # when the failure will be logged again; 0 if the broker works
         self._quiet_until = 0.0
-        # None: a connection that may be opened. Last in, first out: few are open where few are needed.
+        # None stands for a connection that may still be opened. The last one returned is used first, so that
+        # no more connections are open than are needed.
         self._links: LifoQueue[_Link | None] = LifoQueue()
         for _ in range(_MAX_CONNECTIONS):
             self._links.put(None)
@@ -102,8 +105,8 @@ class AmqpBroker(Broker):
 
     def check(self) -> None:
         has_failed = self._quiet_until > 0
-        with self._link() as link:  # a new one declares the exchanges
-            if has_failed:  # short of memory or disk, the broker refuses messages, but not connections
+        with self._link() as link:  # a new connection declares the exchanges
+            if has_failed:  # a broker that is short of memory or disk refuses messages, but not connections
                 link.declare(self._check_exchange, "fanout", durable=False)
                 link.publish([(self._check_exchange, "", (), {})])
 
@@ -119,7 +122,7 @@ class AmqpBroker(Broker):
 
     @contextmanager
     def _link(self) -> Iterator["_Link"]:
-        """A connection for one caller at a time, kept for the next caller unless it fails."""
+        """Lend a connection to one caller at a time. It is kept for the next caller unless it fails."""
         with self._failures_logged():
             try:
                 kept = self._links.get(timeout=self._timeout)
@@ -129,13 +132,13 @@ class AmqpBroker(Broker):
             try:
                 link = kept if kept and kept.is_good() else self._connected()
                 yield link
-            except BaseException:  # also where the greenlet is killed: an answer may be outstanding
+            except BaseException:  # also if the greenlet is killed, because an answer may be outstanding
                 if link:
                     link.drop()
                 link = None
                 raise
             finally:
-                # whatever happened, one more caller may have a connection
+                # whatever happened, the next caller may have a connection
                 self._links.put(link)
             self._quiet_until = 0.0
 
@@ -144,7 +147,7 @@ class AmqpBroker(Broker):
 
     @contextmanager
     def _failures_logged(self) -> Iterator[None]:
-        """Raise failures as BrokerAway; log one that is new, or a minute later."""
+        """Raise failures as BrokerAway. Log a new failure at once, and a lasting one once a minute."""
         try:
             yield
         except _FAILURES as error:
@@ -162,27 +165,28 @@ class _Link:
 
     def __init__(self, address: Mapping[str, Any], exchanges: Iterable[str], timeout: float) -> None:
         self._timeout = timeout
-        # the number of the last message, as the broker counts them on this channel
+        # the number of the last message, by the broker's count for this channel
         self._sent = 0
-        # the numbers of the messages whose confirm is outstanding
+        # the numbers of the messages without a confirm
         self._unconfirmed: set[int] = set()
         self._connection: Any = Connection(
             **address,
             connect_timeout=_CONNECT_TIMEOUT,
-            # Nobody would send heartbeats while the connection is not in use. Its next use finds it dead.
+            # Nobody would send heartbeats while the connection is idle. If it is dead, its next use notices.
             heartbeat=0,
-            # It stops to read from whoever publishes: without this a call would wait out its timeout.
+            # A blocked broker stops reading. Without this, a call would wait for its whole timeout.
             on_blocked=lambda _: _refuse("it is short of memory or disk"),
-            # A broker whose machine is gone sends no reset: a send would be retried for 15 minutes.
+            # If the broker's machine is gone, no reset comes, and the kernel would retry a send for 15
+            # minutes.
             socket_settings={socket.TCP_USER_TIMEOUT: int(timeout * 1000)},
         )
         try:
             self._connection.connect()
-            self._connection.sock.settimeout(timeout)  # of each send and receive from now on
+            self._connection.sock.settimeout(timeout)  # for each send and receive from now on
             self._channel = self._connection.channel()
             self._channel.confirm_select()
             self._channel.events["basic_ack"].add(self._confirmed)
-            self._channel.events["basic_nack"].add(lambda *_: _refuse("it has rejected a message"))
+            self._channel.events["basic_nack"].add(lambda *_: _refuse("it rejected a message"))
             for exchange in exchanges:
                 self.declare(exchange, "topic")
         except BaseException:
@@ -193,7 +197,7 @@ class _Link:
         self._channel.exchange_declare(exchange, kind, durable=durable, auto_delete=False)
 
     def is_good(self) -> bool:
-        """Whether the broker has not closed it; reads pending frames."""
+        """Returns whether the connection is still open. Reads pending frames."""
         try:
             while True:
                 self._connection.drain_events(timeout=0)
@@ -212,13 +216,13 @@ class _Link:
                 content_type="application/json",
                 content_encoding="utf-8",
                 headers={"CC": [f"route.{route}" for route in routes]} if routes else None,
-                properties={"delivery_mode": 2},  # persistent: it survives a restart of the broker
+                properties={"delivery_mode": 2},  # persistent, so that it survives a restart of the broker
             )
-            # before it is sent: its confirm may be read while the next one is sent
+            # count it before it is sent, because its confirm may be read while the next message is sent
             self._sent += 1
             self._unconfirmed.add(self._sent)
             self._channel.basic_publish(message, exchange, routing_key)
-        # One wait for all confirms, so that the cost of a call is one round trip, not one for each event.
+        # Wait once for all confirms, so that a call costs one round trip, not one for each event.
         while self._unconfirmed:
             left = deadline - time.monotonic()
             if left <= 0:
@@ -226,18 +230,18 @@ class _Link:
             self._connection.drain_events(timeout=left)
 
     def close(self) -> None:
-        """Close it in agreement with the broker, if the broker answers."""
+        """Close the connection cleanly, if the broker answers."""
         with suppress(*_FAILURES):
             self._connection.sock.settimeout(_CLOSE_TIMEOUT)
             self._connection.close()
         self.drop()
 
     def drop(self) -> None:
-        """Close it without a word: what the broker still answers is read by nobody."""
+        """Close the connection at once. Nobody reads what the broker still answers."""
         self._connection.collect()
 
     def _confirmed(self, last: int, multiple: bool) -> None:
-        """The message ``last`` is confirmed, or all up to it."""
+        """Remove the message ``last``, or all up to it, from the unconfirmed ones."""
         self._unconfirmed -= {tag for tag in self._unconfirmed if tag == last or (multiple and tag < last)}
 
 
@@ -246,7 +250,7 @@ def _refuse(why: str) -> NoReturn:
 
 
 def _address(url: str) -> Mapping[str, Any]:
-    """Arguments of py-amqp's connection."""
+    """Returns the arguments of py-amqp's connection."""
     parts = url_to_parts(url)
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     return {

@@ -1,4 +1,4 @@
-"""The system's clock and its waiting, and a clock that control moves."""
+"""The system's clock, a clock that control can move, and waiting by the system."""
 
 import time
 from datetime import datetime, timedelta
@@ -32,7 +32,7 @@ class SystemWaiter(Waiter):
 
 
 class MovableClock(AdjustableClock):
-    """Runs like the system's clock, from the time to which it was moved."""
+    """Runs like the system's clock, but starts from the time to which it was moved."""
 
     def __init__(self, wall: Clock | None = None) -> None:
         """``wall`` gives the real time, SystemClock by default."""

@@ -1,6 +1,6 @@
-"""Signed URLs of queues and blobs: shared access signatures as Azure has them.
+"""Signs URLs of queues and blobs by shared access signatures like Azure's.
 
-Those of this server's own key are made here, so that it needs no Azure SDK. Source: Azure's "Create a service
+URLs of this server are signed here, so that it does not need the Azure SDK. Source: Azure's "Create a service
 SAS" (version 2015-04-05 and later for queues, 2020-12-06 and later for blobs).
 """
 
@@ -18,14 +18,14 @@ from legacy_queue.ports.account import SigningEndpoint
 from legacy_queue.ports.queue import SignedUrls
 
 _VERSION = "2021-12-02"
-_RESOURCE = "/"  # where it stands among the signed fields
+_RESOURCE = "/"  # its place among the signed fields
 _QUEUE_FIELDS = ("sp", "st", "se", _RESOURCE, "si", "sip", "spr", "sv")
 _BLOB_FIELDS = (*_QUEUE_FIELDS, "sr", "snapshot", "ses", "rscc", "rscd", "rsce", "rscl", "rsct")
 
 
 @dataclass(frozen=True)
 class UrlSigner:
-    """Signs URLs at the endpoint with its key."""
+    """Signs URLs of the endpoint with the endpoint's key."""
 
     endpoint: SigningEndpoint
 
@@ -34,7 +34,7 @@ class UrlSigner:
     ) -> SignedUrls:
         """As ``Queue.signed_urls``."""
         policy = poll_policy(caller) if caller and self.endpoint.is_own else ""
-        # "p": to receive and delete, neither to put nor to peek
+        # "p" allows to receive and delete messages, but not to put or peek
         sas = self._queue_sas(name, "p", start, expiry, policy)
         messages = f"{self._base}/{name}/messages"
         return SignedUrls(
@@ -58,7 +58,7 @@ class UrlSigner:
 
     @property
     def _protocol(self) -> str:
-        # plain HTTP only where the URL is plain HTTP
+        # the SAS allows plain HTTP only if the URL itself is plain HTTP
         return "https" if self.endpoint.url.startswith("https:") else "https,http"
 
     def _queue_sas(self, name: str, permission: str, start: datetime, expiry: datetime, policy: str) -> str:

@@ -1,8 +1,9 @@
-"""A worker of all three generations, as short as the protocols' descriptions of it. Read it in this order.
+"""A sample worker that speaks all three protocols, as short as their descriptions.
 
-``sample_worker`` finds work by each protocol, claims it and stops in order. ``task_run`` runs a claimed task:
-it reclaims, executes, uploads and reports. ``queue_client`` sends the requests. Commands have the worker's
-rights: nothing is isolated. Only Hawk is shared with the server. Source: docs/explanation/protocols.md.
+Read it in this order. ``sample_worker`` finds work by each protocol, claims it, and stops cleanly.
+``task_run`` runs a claimed task: it reclaims, executes, uploads and reports. ``queue_client`` sends the
+requests. Tasks run with the worker's rights; nothing isolates them. The worker shares only Hawk with the
+server. Source: docs/explanation/protocols.md.
 """
 
 from legacy_queue.worker.queue_client import Refused

@@ -1,7 +1,8 @@
-"""The queue's methods that a worker calls, and the messages of the Azure queues that it polls.
+"""The API methods that a worker calls, and the messages of the Azure queues that it polls.
 
-The worker's own credentials poll and claim. The temporary credentials of a claim, which each reclaim renews,
-reclaim, create artifacts and report. Signed URLs and receipts are secrets: no error and no repr has one.
+The worker uses its own credentials to poll and to claim. It uses the temporary credentials of a claim to
+reclaim, to create artifacts and to report; each reclaim renews them. Signed URLs and pop receipts are
+secrets: no error and no repr contains one.
 """
 
 import base64
@@ -21,30 +22,30 @@ import requests
 from legacy_queue.credentials import ANONYMOUS, Credentials
 from legacy_queue.worker.worker_settings import WorkerSettings
 
-TIMEOUT = (5.0, 25.0)  # seconds to connect, and until the answer
-PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0)  # seconds before each repetition
+TIMEOUT = (5.0, 25.0)  # seconds to connect, and to wait for the answer
+PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0)  # seconds before each retry
 
 Claim = Mapping[str, Any]  # the answer of claimTask, or an item of claimWork's ``tasks``
 
 
 class Unavailable(Exception):
-    """No answer, or a 5xx: the same request may succeed later."""
+    """The queue did not answer, or answered with a 5xx. The same request may succeed later."""
 
 
 class Refused(Exception):
-    """An answer from 300 to 499: the same request would be refused again."""
+    """The queue answered with a status from 300 to 499. It would refuse the same request again."""
 
 
 @dataclass(frozen=True)
 class PolledMessage:
-    """A ``<QueueMessage>``. ``text`` is base64 of the JSON ``{"taskId", "runId", "signature"}``."""
+    """A ``<QueueMessage>``. ``text`` is base64 of JSON: ``{"taskId", "runId", "signature"}``."""
 
     message_id: str
     receipt: str = field(repr=False)
     text: str = field(repr=False)
 
     def work(self) -> dict[str, Any] | None:
-        """The JSON of the text; None if it names no run of a task."""
+        """Returns the JSON in the text, or None if it names no run of a task."""
         try:
             work: dict[str, Any] = json.loads(base64.b64decode(self.text, validate=True))
             is_run = re.fullmatch("[A-Za-z0-9_-]{22}", work["taskId"]) and type(work["runId"]) is int
@@ -54,36 +55,42 @@ class PolledMessage:
 
     @property
     def proof(self) -> dict[str, str]:
-        """The parameters of a draft worker's claimTask, which show that it holds the message."""
+        """Returns the parameters of the draft protocol's claimTask.
+
+        They prove that the worker has the message.
+        """
         work = self.work() or {}
         signature = {"signature": work["signature"]} if "signature" in work else {}
         return {"messageId": self.message_id, "receipt": self.receipt, **signature}
 
     def delete_url(self, urls: Mapping[str, str]) -> str:
-        """The URL that deletes the message. A receipt may hold ``+``, which Azure would read as a space."""
+        """Returns the URL that deletes the message.
+
+        It encodes the pop receipt, because a receipt may contain ``+``, which Azure would read as a space.
+        """
         url = urls["signedDeleteUrl"].replace("{{messageId}}", quote(self.message_id, safe=""))
         return url.replace("{{popReceipt}}", quote(self.receipt, safe=""))
 
 
 class _WithoutDocumentType(ElementTree.TreeBuilder):
-    """Refuses a document type, and so each entity, file and URL that one declares. Azure sends none."""
+    """Refuses XML with a document type, which could declare entities, files and URLs. Azure sends none."""
 
     def doctype(self, *_declared: str | None) -> None:
-        raise ElementTree.ParseError("a document type")
+        raise ElementTree.ParseError("expected XML without a document type")
 
 
 def parse_messages(xml: bytes) -> list[PolledMessage]:
-    """The messages of a ``<QueueMessagesList>``. Raises ElementTree.ParseError, also for a document type."""
-    parser = ElementTree.XMLParser(target=_WithoutDocumentType())  # noqa: S314 - without document type
+    """Returns the messages of a ``<QueueMessagesList>``. Raises ElementTree.ParseError."""
+    parser = ElementTree.XMLParser(target=_WithoutDocumentType())  # noqa: S314 - it refuses document types
     names = ("MessageId", "PopReceipt", "MessageText")
-    messages = ElementTree.fromstring(xml, parser).findall("QueueMessage")  # noqa: S314 - by that parser
+    messages = ElementTree.fromstring(xml, parser).findall("QueueMessage")  # noqa: S314 - that parser is safe
     return [PolledMessage(*(message.findtext(name, "") for name in names)) for message in messages]
 
 
 class QueueClient:
-    """Sends requests, and repeats them where that can help until ``give_up`` is set.
+    """Sends requests, and retries them until ``give_up`` is set.
 
-    Every method raises Refused for a 3xx or 4xx, which is never repeated, and Unavailable in the end.
+    Every method raises Refused at once for a 3xx or 4xx. It raises Unavailable if the retries did not help.
     """
 
     def __init__(self, settings: WorkerSettings, give_up: Event) -> None:
@@ -92,12 +99,12 @@ class QueueClient:
         self._give_up = give_up
 
     def poll_task_urls(self) -> tuple[Sequence[Mapping[str, str]], datetime]:
-        """The signed URLs of the pool's queues, the highest priority first, and when they expire."""
+        """Returns the signed URLs of the pool's queues, highest priority first, and when they expire."""
         answer = self._call(f"/poll-task-url/{self._settings.pool}", method="GET")
         return answer["queues"], datetime.fromisoformat(answer["expires"])
 
     def poll(self, urls: Mapping[str, str]) -> PolledMessage | None:
-        """Receive a message, which is hidden from other workers from then on; None if there is none."""
+        """Receive a message, which hides it from other workers. Returns None if there is none."""
         answer = self._send("poll", "GET", f"{urls['signedPollUrl']}&numofmessages=1")
         try:
             return next(iter(parse_messages(answer.content)), None)
@@ -108,41 +115,44 @@ class QueueClient:
         self._send("delete", "DELETE", message.delete_url(urls))
 
     def claim_task(self, message: PolledMessage, proof: Mapping[str, str]) -> Claim:
-        """Claim the run that the message names. The claim may be of a later run of the task."""
+        """Claim the run that the message names. The queue may give the worker a later run of the task."""
         if not (work := message.work()):
             raise Refused("the message names no task")
         path = f"/task/{work['taskId']}/runs/{work['runId']}/claim"
         return dict(self._call(path, json={**self._name, **proof}))
 
     def claim_work(self) -> Claim | None:
-        """Claim a task. The queue waits 2 s for one here, not 20 s, so that the worker can stop soon."""
+        """Claim a task. The queue waits 2 s for one instead of 20 s, so that the worker can stop quickly."""
         body = {**self._name, "tasks": 1}
         answer = self._call(f"/claim-work/{self._settings.pool}", json=body, headers={"Prefer": "wait=2"})
         return next(iter(answer["tasks"]), None)
 
     def reclaim_task(self, claim: Claim) -> Claim:
-        """The claim with a later ``takenUntil`` and new credentials; one attempt."""
+        """Return the claim with a later ``takenUntil`` and new credentials. Does not retry."""
         return {**claim, **self._call(f"{run_path(claim)}/reclaim", claim, pauses=())}
 
     def report(self, claim: Claim, result: str, reason: str | None) -> None:
-        """reportCompleted, reportFailed or, with its reason, reportException."""
+        """Call reportCompleted, reportFailed or, with a reason, reportException."""
         self._call(f"{run_path(claim)}/{result}", claim, json={"reason": reason} if reason else None)
 
     def create_artifact(self, claim: Claim, name: str, content: IO[bytes], content_type: str) -> None:
-        """Create an artifact that expires with the task, and upload it, without reading it whole."""
+        """Create an artifact that expires with the task, and stream its content."""
         path = f"{run_path(claim)}/artifacts/{quote(name, safe='')}"  # the name is one segment of the path
         body = {"storageType": "s3", "expires": claim["task"]["expires"], "contentType": content_type}
         put_url = self._call(path, claim, json=body)["putUrl"]
         self._send("upload", "PUT", put_url, content=content, headers={"Content-Type": content_type})
 
     def _call(self, path: str, claim: Claim | None = None, method: str = "POST", **options: Any) -> Any:
-        """The JSON of the answer to a request that the claim's credentials sign, or else the worker's own."""
+        """Send a request signed by the claim's credentials, or without a claim by the worker's.
+
+        Returns JSON.
+        """
         own = Credentials.from_wire(claim["credentials"]) if claim else self._settings.credentials
         url = self._settings.base_url.rstrip("/") + path
         answer = self._send(path, method, url, own.sign, **options)
         try:
             return answer.json()
-        except ValueError:  # of a proxy, for example
+        except ValueError:  # for example from a proxy
             raise Unavailable(f"{path}: the answer is not JSON") from None
 
     def _send(
@@ -155,11 +165,11 @@ class QueueClient:
         content: IO[bytes] | None = None,
         **options: Any,
     ) -> requests.Response:
-        """The answer with a 2xx. Each attempt is signed again; errors have the name in place of the URL."""
+        """Return an answer with a 2xx. Each attempt is signed anew. Errors show ``name``, never the URL."""
         options = {"auth": auth, "allow_redirects": False, **options}
         for pause in (*pauses, None):
             if content:
-                # requests would send an empty file in chunks, without the length that is needed
+                # requests would send an empty file in chunks, but the queue needs its length
                 options["data"] = content if content.seek(0, os.SEEK_END) else b""
                 content.seek(0)
             try:
@@ -182,7 +192,7 @@ def run_path(claim: Claim) -> str:
 
 
 def _reason(answer: requests.Response) -> str:
-    """The first line of the queue's message, which repeats the request below it; or Azure's code."""
+    """Returns the first line of the queue's error message (the rest repeats the request), or Azure's code."""
     try:
         return str(answer.json()["message"]).partition("\n")[0]
     except (ValueError, LookupError, TypeError):

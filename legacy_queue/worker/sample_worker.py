@@ -1,4 +1,4 @@
-"""The worker's loop: find work by one of the three protocols, claim it, run it, and begin again."""
+"""The worker's loop: find work by one of the three protocols, claim it, run it, and start again."""
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -10,52 +10,56 @@ from legacy_queue.worker.queue_client import Claim, PolledMessage, QueueClient, 
 from legacy_queue.worker.task_run import TaskRun
 from legacy_queue.worker.worker_settings import WorkerSettings
 
-PAUSE = 1.0  # seconds, after a search that has found no work
+PAUSE = 1.0  # seconds to wait when there was no work
 
 
 class SampleWorker:
-    """A worker that runs up to ``capacity`` tasks at a time, each in a thread of its own.
+    """A worker that runs up to ``capacity`` tasks concurrently, each in its own thread.
 
-    Calls ``on_step`` with the name of each step and its fields, none of which is secret, from any thread.
+    It calls ``on_step`` from any thread, with the name of each step and its fields. None of them is secret.
     """
 
     def __init__(self, settings: WorkerSettings, on_step: Callable[..., None]) -> None:
         self._settings = settings
         self._notify = on_step
         self._stopping = Event()
-        self._finding = Lock()  # one thread at a time claims
+        self._finding = Lock()  # only one thread may claim at a time
         self._client = QueueClient(settings, give_up=self._stopping)
-        self._queues: Sequence[Mapping[str, str]] = ()  # their signed URLs
+        self._queues: Sequence[Mapping[str, str]] = ()  # the signed URLs of the pool's queues
         self._refresh_at = datetime.now(UTC)
         self._running = set[str]()
         self._started = 0
 
     def run(self) -> None:
-        """Work until ``stop`` or ``max_tasks``, and until all started tasks have ended.
+        """Work until ``stop`` is called or ``max_tasks`` are done, then wait for the running tasks.
 
-        Raises Refused if the queue refuses this worker, after the running tasks have ended.
+        If the queue refuses this worker, it waits for the running tasks and then raises Refused.
         """
         with ThreadPoolExecutor(self._settings.capacity) as threads:
             for ended in [threads.submit(self._work) for _ in range(self._settings.capacity)]:
                 ended.result()
 
     def stop(self) -> None:
-        """Claim nothing more, stop running tasks and report them worker-shutdown. Does not wait."""
+        """Stop claiming, stop the running tasks and report them as worker-shutdown.
+
+        Does not wait for that.
+        """
         self._stopping.set()
 
     def _work(self) -> None:
         while claim := self._next_claim():
             notify = partial(self._notify, task_id=claim["status"]["taskId"], run_id=claim["runId"])
             notify("claim", taken_until=claim["takenUntil"])
-            client = QueueClient(self._settings, give_up=Event())  # it reports after a stop too
+            # never set, because the worker reports even after a stop
+            client = QueueClient(self._settings, give_up=Event())
             try:
                 TaskRun(client, claim, notify, self._stopping, self._finding).run()
-            except Exception as error:  # noqa: BLE001  its claim expires, and other tasks go on
+            except Exception as error:  # noqa: BLE001  this claim expires, other tasks go on
                 notify("failure", detail=f"{type(error).__name__}: {error}")
             self._running.remove(run_path(claim))
 
     def _next_claim(self) -> Claim | None:
-        """A claim of a run to begin with; None if there is to be no more."""
+        """Return a claim to start with, or None if the worker must not claim any more."""
         with self._finding:
             while self._started != self._settings.max_tasks and not self._stopping.is_set():
                 try:
@@ -64,7 +68,7 @@ class SampleWorker:
                 except Unavailable as failure:
                     claim = None
                     self._notify("failure", detail=str(failure))
-                if claim and run_path(claim) not in self._running:  # else its message was doubled
+                if claim and run_path(claim) not in self._running:  # otherwise the message was a duplicate
                     self._running.add(run_path(claim))
                     self._started += 1
                     return claim
@@ -72,11 +76,11 @@ class SampleWorker:
         return None
 
     def _poll(self) -> Claim | None:
-        """Poll the queues in order, the highest priority first, until a task is claimed."""
+        """Poll the queues, highest priority first, until a task is claimed."""
         now = datetime.now(UTC)
         if now >= self._refresh_at:
             self._queues, expires = self._client.poll_task_urls()
-            # five minutes before the URLs expire, or half way if that is later
+            # five minutes before the URLs expire, or half-way if that is later
             self._refresh_at = expires - min(timedelta(minutes=5), (expires - now) / 2)
             self._notify("poll-urls", queues=len(self._queues), expires=expires)
         for number, urls in enumerate(self._queues, start=1):
@@ -85,17 +89,18 @@ class SampleWorker:
                     self._notify("poll", queue=number, messages=1)
                     if claim := self._claim(urls, message):
                         return claim
-            except Refused as refused:  # only other URLs can help
+            except Refused as refused:  # only new URLs can help
                 self._refresh_at = now
                 self._notify("failure", detail=str(refused))
         return None
 
     def _claim(self, urls: Mapping[str, str], message: PolledMessage) -> Claim | None:
-        """Claim the task that a message names; None if that is refused.
+        """Claim the task that a message names. Returns None if the queue refuses.
 
-        Draft: the queue holds the message, and the worker never deletes it. Deployed protocol: the worker
-        deletes it after the claim, and after a refused claim (the task is missing, not scheduled or already
-        claimed); it keeps it if the queue does not answer.
+        In the draft protocol the queue holds the message, and the worker never deletes it. In the deployed
+        protocol the worker deletes the message after the claim, also after a refused one (the task is
+        missing, not scheduled or already claimed). If the queue does not answer, the worker keeps the
+        message.
         """
         is_draft = self._settings.protocol == "draft"
         claim = None

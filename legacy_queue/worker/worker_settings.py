@@ -1,20 +1,23 @@
-"""What a worker is given."""
+"""The settings of the sample worker."""
 
 from dataclasses import dataclass
 from typing import Literal
 
 from legacy_queue.credentials import Credentials
 
-# A worker of the draft claims with the message's id, receipt and signature, and the queue holds the message.
-# A deployed one claims with its name alone, and deletes the message. The last asks for claims alone.
+# In the draft protocol, a worker claims with the message's id, pop receipt and signature, and the queue holds
+# the message. In the deployed protocol, it claims with its name alone, and deletes the message. With
+# claimWork, it asks the queue for claims and polls no message.
 Protocol = Literal["draft", "deployed", "claimwork"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerSettings:
-    """A worker of the ``pool``, provisionerId/workerType; the queue's routes are below ``base_url``.
+    """The settings of a worker. ``pool`` is provisionerId/workerType. ``base_url`` is that of the queue's
+    API.
 
-    (worker_group, worker_id) must be unique: two workers of the same name would get the same claim.
+    The pair of worker_group and worker_id must be unique. Two workers with the same names would get the same
+    claim.
     """
 
     base_url: str
@@ -23,5 +26,5 @@ class WorkerSettings:
     worker_group: str
     worker_id: str
     protocol: Protocol = "draft"
-    capacity: int = 1  # tasks at the same time
-    max_tasks: int | None = None  # after which the worker ends
+    capacity: int = 1  # how many tasks run concurrently
+    max_tasks: int | None = None  # the worker ends after this many tasks

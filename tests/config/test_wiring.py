@@ -82,7 +82,7 @@ def test_a_storage_that_was_lost_is_not_begun_anew(tmp_path: Path, left: str) ->
         (shutil.copytree if kept.is_dir() else shutil.copy)(kept, after.data_dir / left)
         account.close()
     with pytest.raises(
-        UnusableStorage, match=f": {left}. Start from a backup .*, or remove all that to begin anew"
+        UnusableStorage, match=f": {left}. Start from a backup .*, or remove all of this to start anew"
     ):
         served_file(after).__enter__()
     assert not (after.data_dir / "storage.sqlite").exists()
@@ -116,7 +116,7 @@ def test_a_start_that_failed_before_its_storage_worked_can_be_repeated(tmp_path:
     (tmp_path / "development.json").touch()  # of a server with another storage
     has_served = tmp_path / "azurite" / "connection-string"
     has_served.touch()
-    with pytest.raises(UnusableStorage, match="azurite holds the tasks of an earlier start"):
+    with pytest.raises(UnusableStorage, match="azurite has the tasks of an earlier start"):
         served_file(settings).__enter__()
     has_served.unlink()
     with served_file(settings):

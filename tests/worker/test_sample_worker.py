@@ -233,7 +233,9 @@ def test_a_task_without_a_declared_file_fails_and_its_other_files_are_uploaded(
     assert results(legacy_queue, task_id) == ["failed"]
     log = artifact(legacy_queue, task_id).text
     for number, path in enumerate(missing):
-        assert f"[worker] artifact public/{number}: {path} is no file of the task's directory" in log
+        assert (
+            f"[worker] artifact public/{number}: {path} is not a readable file in the task's directory" in log
+        )
     assert artifact(legacy_queue, task_id, "public/y").text == "y\n"
 
 
