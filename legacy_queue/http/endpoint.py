@@ -1,4 +1,7 @@
-"""An endpoint as data, and a call of it. Routing, checks and the reference are derived from the data."""
+"""``Endpoint`` declares an endpoint, ``Call`` is a request to it.
+
+Routing, the checks of a request and the reference are derived from the declarations.
+"""
 
 import re
 from collections.abc import Callable, Mapping
@@ -6,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cached_property
+from inspect import cleandoc
 from typing import Any, Concatenate, ParamSpec
 
 import structlog
@@ -22,20 +26,21 @@ from legacy_queue.stores import Group
 
 log = structlog.get_logger()
 
-Reply = Mapping[str, Any] | Response  # JSON, or any other answer
+Reply = Mapping[str, Any] | Response  # a JSON object, or an answer of another kind
 
-P = ParamSpec("P")  # the fields of an endpoint behind its handler
+P = ParamSpec("P")  # the fields of an endpoint after its handler
 
 _PARAMETER = re.compile(r"<(\w+)>")
 
 
 @dataclass
 class Call:
-    """One request to an endpoint, with checked parameters and a validated body; ``environ`` is that of WSGI.
+    """One request to an endpoint: its parameters are checked and its body is validated.
 
-    ``is_todays``: the answer has today's shape, else that of 2018. Trust the ``identity`` only once the call
-    is authorized. ``failure`` says why the credentials are invalid, if they are. ``url_life`` is how long the
-    signed URLs of pollTaskUrls are good, if a fault says that; a negative one has passed.
+    ``environ`` is the WSGI environ. If ``is_todays``, the answer has today's shape, otherwise the shape of
+    2018. If the credentials are invalid, ``failure`` says why: do not trust ``identity`` before ``authorize``
+    has returned. If a fault changes how long the signed URLs of pollTaskUrls are valid, ``url_life`` is that
+    time; URLs with a negative one have already expired.
     """
 
     endpoint: "Endpoint"
@@ -51,12 +56,12 @@ class Call:
 
     @property
     def client_id(self) -> str:
-        """The client, "" without credentials."""
+        """The client that calls, or "" if it sent no credentials."""
         return self.identity.client_id if self.identity else ""
 
     @property
     def scopes(self) -> tuple[str, ...]:
-        """The caller's scopes, expanded; () without credentials."""
+        """The caller's scopes, expanded, or () if it sent no credentials."""
         return self.identity.scopes if self.identity else ()
 
     @property
@@ -73,17 +78,20 @@ class Call:
         return self.params["provisionerId"], self.params["workerType"]
 
     def shaped(self, answer: Any) -> Any:
-        """The answer, or a page with one item of it, in the shape of the call's generation."""
+        """Returns the answer in the shape that the caller's generation expects.
+
+        ``answer`` may also be a page with one item, to measure that item.
+        """
         differences = TODAY if self.is_todays else SINCE_2018
         difference = differences.get(self.endpoint.output or "")
         return reshaped(answer, difference) if difference else answer
 
     def task(self) -> Task:
-        """The task, to fill the scopes. It may be cached: the definition is current, the runs may not be."""
+        """The task, to fill in the scopes. Its definition is current, but its runs may be from the cache."""
         return self._noted(self._site.services.tasks.recall(self.task_id))
 
     def task_now(self) -> Task:
-        """The task as stored now, to fill the scopes."""
+        """The task as it is stored now, to fill in the scopes."""
         return self._noted(self._site.services.tasks.load(self.task_id))
 
     def _noted(self, task: Task) -> Task:
@@ -91,19 +99,20 @@ class Call:
         return task
 
     def group(self) -> Group:
-        """The task group, to fill the scopes; raises ResourceNotFound."""
+        """The task group, to fill in the scopes. Raises ResourceNotFound."""
         return self._site.services.groups.load(self.params["taskGroupId"])
 
     def of(self, target: "Endpoint", body: Any = None) -> "Call":
-        """The caller's call of another endpoint."""
+        """The same request as a call of another endpoint."""
         return replace(self, endpoint=target, body=body)
 
     def authorize(self, **fields: str | list[str] | tuple[str, ...]) -> Site:
-        """The services, if the caller has the endpoint's scopes; else raises InsufficientScopes.
+        """Returns the services if the caller has the endpoint's scopes. Otherwise raises InsufficientScopes.
 
-        A handler gets at them in no other way, so without the scopes it writes nothing. ``fields`` and the
-        parameters of the route fill the scopes. Invalid credentials raise AuthenticationFailed; they are
-        ignored if no scopes of the caller's own are needed, as by the original queue.
+        This is the handler's only way to the services, so it cannot write anything without the scopes.
+        ``fields`` and the parameters of the route fill in the scopes. Raises AuthenticationFailed for invalid
+        credentials. If the call needs no scopes of its caller, invalid credentials are ignored, as the
+        original queue does.
         """
         wanted = self.endpoint.scopes
         if wanted is not None:
@@ -125,10 +134,11 @@ class Call:
         return self._site
 
     def authorize_holder(self) -> Site:
-        """As ``authorize``; the worker that has claimed the run, if any, fills the scopes too.
+        """Does the same as ``authorize``, with the worker that has claimed the run in the scopes.
 
-        Scopes that name this run need no worker. For others the worker is read from storage: the cache may
-        have a claim that was released. Raises ResourceNotFound for an unknown run.
+        First it tries without a worker, which is enough for scopes that name the run. If that fails, it reads
+        the worker from storage, because the cache may still have a released claim. Raises ResourceNotFound
+        for an unknown run.
         """
         if self.run_id < len(self.task().runs):
             with suppress(InsufficientScopes):
@@ -142,12 +152,14 @@ Handler = Callable[[Call], Reply]
 
 @dataclass(frozen=True)
 class Endpoint:
-    """``query`` names parameters, ``input`` and ``output`` schemas. Without ``scopes`` it needs none.
+    """The declaration of an endpoint.
 
-    ``task_queue_route`` is that of later clients: ``<taskQueueId>``, one escaped segment, replaces
-    ``<provisionerId>/<workerType>``. If two endpoints have the same method and route, ``by_body`` of the
-    first chooses the endpoint for a valid body. ``disabled`` says why a site does not serve it, "" if it
-    does. A browser that is signed in may call it without credentials if it ``takes_cookies``.
+    ``query`` names its query parameters, ``input`` and ``output`` name schemas. If ``scopes`` is None,
+    anybody may call it. Later clients use ``task_queue_route``: there one escaped segment ``<taskQueueId>``
+    stands in place of ``<provisionerId>/<workerType>``. If two endpoints have the same method and route,
+    ``by_body`` of the first one chooses between them by the valid body. ``disabled`` says why a site does not
+    serve the endpoint; it is "" if the site does. If ``takes_cookies``, a signed-in browser may call it
+    without other credentials.
     """
 
     name: str
@@ -162,9 +174,9 @@ class Endpoint:
     output: str | None = None
     input_optional: bool = False
     stability: str = "stable"
-    service: str = "queue"  # its name is in the prefix
-    has_prefix: bool = True  # /v1 and /api/<service>/v1 are before its routes
-    is_recorded: bool = True  # in the journal
+    service: str = "queue"  # part of the prefix
+    has_prefix: bool = True  # served under /v1 and /api/<service>/v1
+    is_recorded: bool = True  # in the journal of requests
     disabled: Callable[[Site], str] = field(default=lambda _: "", repr=False)
     task_queue_route: str | None = None
     takes_cookies: bool = False
@@ -177,7 +189,7 @@ class Endpoint:
 
     @cached_property
     def takes_any_credentials(self) -> bool:
-        """Whether it needs credentials, but no scope: AllOf(())."""
+        """Whether any valid credentials are enough: ``AllOf(())`` names no scope."""
         return self.scopes is not None and not self.scopes_named
 
     @cached_property
@@ -198,19 +210,19 @@ class Endpoint:
 def _declared_by(
     make: Callable[Concatenate[str, str, Handler, P], Endpoint],
 ) -> Callable[P, Callable[[Handler], Endpoint]]:
-    """So a declaration has the parameters of Endpoint, and mypy checks them."""
+    """The decorator ``endpoint``, typed so that mypy checks a declaration against the fields of Endpoint."""
 
     def declare(*fields: P.args, **more: P.kwargs) -> Callable[[Handler], Endpoint]:
         def declared(handler: Handler) -> Endpoint:
             first, *words = handler.__name__.split("_")
             name = first + "".join(map(str.capitalize, words))
-            return make(name, " ".join((handler.__doc__ or "").split()), handler, *fields, **more)
+            return make(name, cleandoc(handler.__doc__ or ""), handler, *fields, **more)
 
         return declared
 
     return declare
 
 
-# Declares the function below as the handler of an endpoint. ``claim_task`` is the handler of claimTask; its
-# docstring is the description.
+# Declares the function below it as the handler of an endpoint. The endpoint is named after the function
+# (``claim_task`` handles claimTask), and its description is the docstring.
 endpoint = _declared_by(Endpoint)

@@ -9,8 +9,8 @@ from legacy_queue.domain.scopes import reference
 from legacy_queue.http.endpoint import Endpoint
 from legacy_queue.http.schemas import message_schema
 
-# an entry has one route: that of the clients that are built from the reference
-_ALSO = " Later clients call {} instead, with <provisionerId>/<workerType> as one escaped segment."
+# an entry has room for one route: clients that are built from this reference use it
+_ALSO = " Later clients call {} instead, where one escaped segment stands for <provisionerId>/<workerType>."
 
 
 def api_reference(endpoints: Sequence[Endpoint], root_url: str) -> dict[str, Any]:
@@ -19,8 +19,8 @@ def api_reference(endpoints: Sequence[Endpoint], root_url: str) -> dict[str, Any
         "version": 0,
         "$schema": "http://schemas.taskcluster.net/base/v1/api-reference.json#",
         "title": "Queue API Documentation",
-        "description": "The queue keeps tasks and their runs until workers claim and resolve them. A call "
-        "that is not described here is not served: it answers 404.",
+        "description": "The queue keeps tasks and their runs until workers claim and resolve them. It "
+        "answers 404 to a call that this reference does not describe.",
         "baseUrl": f"{root_url}/v1",
         "serviceName": "queue",
         "entries": [_entry(endpoint) for endpoint in endpoints],
@@ -32,7 +32,7 @@ def control_reference(endpoints: Sequence[Endpoint], root_url: str) -> dict[str,
     return {
         **api_reference(endpoints, root_url),
         "title": "Control API Documentation",
-        "description": "How a test controls a server that is started with --control.",
+        "description": "A test controls a server with these calls. The server must run with --control.",
         "baseUrl": root_url,
         "serviceName": "control",
     }
@@ -62,8 +62,8 @@ def exchanges_reference(project: str) -> dict[str, Any]:
         "version": 0,
         "$schema": "http://schemas.taskcluster.net/base/v1/exchanges-reference.json#",
         "title": "Queue AMQP Exchanges",
-        "description": "What happens to tasks, published on topic exchanges. A message is sent at least "
-        "once, and with 'route.<route>' as a further routing key for each route of its task.",
+        "description": "The queue publishes each change of a task on topic exchanges. It sends a message at "
+        "least once. Each route of the task is one more routing key of the message: 'route.<route>'.",
         "exchangePrefix": f"exchange/{project}/v1/",
         "serviceName": "queue",
         "entries": [_exchange_entry(exchange) for exchange in EXCHANGES.values()],

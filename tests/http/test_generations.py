@@ -47,7 +47,7 @@ def test_a_task_of_today_may_have_more_than_a_hundred_dependencies(queue: Queue)
         queue.call("createTask", body, taskId=task_id),
         400,
         "InputError",
-        "there are 101: expected at most 100",
+        "101 dependencies: expected at most 100",
     )
     succeeded(queue.call("createTask", body, taskId=task_id, prefix=TODAY))
     assert queue.definition(task_id)["dependencies"] == required

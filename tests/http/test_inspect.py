@@ -194,4 +194,4 @@ def test_a_call_without_its_scopes_is_not_counted(name: str) -> None:
 def test_a_since_out_of_range_or_malformed_is_refused(queue: Queue) -> None:
     for since in ("59m", "14401m", "11d", "0h", "1", "h", "-2h", "1.5h", "2H", "1w", "24h ", "", "1" * 21):
         answered = queue.send("GET", f"/migration?since={quote(since)}")
-        refused(answered, 400, "InvalidRequestArguments", "since is", "1h to 10d", "like 90m")
+        refused(answered, 400, "InvalidRequestArguments", "since is", "1h to 10d", "such as 90m")

@@ -280,7 +280,7 @@ def test_a_definition_beyond_a_limit_is_refused(named: str, changes: dict[str, A
     [
         ({"retries": -1}, "InputValidationError", "body/retries"),
         ({"deadline": "2018-03-05T23:59:60Z"}, "InputError", "deadline"),
-        ({"dependencies": MANY_IDS}, "InputError", "there are 101: expected at most 100"),
+        ({"dependencies": MANY_IDS}, "InputError", "101 dependencies: expected at most 100"),
         ({"dependencies": MANY_IDS[:100]}, "InputError", "and 90 more"),
     ],
     ids=str,

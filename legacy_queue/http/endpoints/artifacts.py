@@ -1,4 +1,4 @@
-"""Endpoints about artifacts, and the views of the signed URLs by which this server takes and gives content.
+"""Endpoints about artifacts, and the views behind the signed URLs for their uploads and downloads.
 
 Source: docs/reference/artifacts.md.
 """
@@ -35,7 +35,7 @@ from legacy_queue.services.artifacts.uploads import UploadHeaders
 from legacy_queue.services.pagination import Page
 from legacy_queue.services.services import Services
 
-UPLOADS = "/uploads"  # a path
+UPLOADS = "/uploads"  # the path of these signed URLs
 
 _OF_RUN = "/task/<taskId>/runs/<runId>/artifacts"
 _OF_LATEST = "/task/<taskId>/artifacts"
@@ -48,7 +48,7 @@ _GETTING = AllOf((ForEach("name", "names", "queue:get-artifact:<name>"),))
 _LISTING = "queue:list-artifacts:<taskId>:<runId>"
 _LISTING_LATEST = "queue:list-artifacts:<taskId>"
 _NAME = r"[ -~]{1,1024}"
-_MAX_LINKS = 30  # that are followed to an artifact
+_MAX_LINKS = 30  # followed on the way to one artifact
 _CHUNK = 256 * 1024  # bytes
 
 _putting = partial(endpoint, scopes=AnyOf((*_AS_HOLDER, _AS_WORKER)))
@@ -60,11 +60,14 @@ _listing = partial(endpoint, "GET", query=PAGED, output="list-artifacts-response
     "POST", _ARTIFACT, "Create Artifact", input="post-artifact-request", output="post-artifact-response"
 )
 def create_artifact(call: Call) -> Reply:
-    """Record an artifact of a run, and answer how to upload it. Safe to repeat: the answer has new URLs.
+    """Record an artifact of a run. The answer says how to upload it.
 
-    A repeated call may set a later expires or another contentLength of s3 and object artifacts, change the
-    url of a reference, or make it a link. Any other change is a conflict. An expired artifact may be created
-    again. expires may be up to 15 minutes ago.
+    You can repeat the call safely: you get new URLs. You can create an expired artifact again. ``expires``
+    may be up to 15 minutes in the past. A repeated call may make these changes; any other is a 409:
+
+    - a later ``expires``;
+    - another ``contentLength`` of an s3 or object artifact;
+    - another ``url`` of a reference, or a link in its place.
     """
     return _as_creator(call).create(call.task_id, call.run_id, call.params["name"], call.body)
 
@@ -82,28 +85,29 @@ def _of_completing(body: Any) -> Endpoint:
     by_body=_of_completing,
 )
 def complete_artifact(call: Call) -> Reply:
-    """Make a blob available once it is uploaded, with the ETags of its uploads. Safe to repeat."""
+    """Make an uploaded blob available. Send the ETags of its uploads. You can repeat the call safely."""
     _as_creator(call).complete(call.task_id, call.run_id, call.params["name"], call.body["etags"])
     return _empty(204)
 
 
 @_putting("PUT", _ARTIFACT, "Finish Artifact", input="finish-artifact-request")
 def finish_artifact(call: Call) -> Reply:
-    """Make an object available once it is uploaded, with its uploadId. Safe to repeat."""
+    """Make an uploaded object available. Send its uploadId. You can repeat the call safely."""
     _as_creator(call).finish(call.task_id, call.run_id, call.params["name"], call.body["uploadId"])
     return _empty(204)
 
 
 def _of_latest_run(of: Endpoint, name: str, route: str, title: str, **changes: Any) -> Endpoint:
-    description = f"As {of.name}, of the last run."
+    description = f"Does the same as {of.name}, for the last run of the task."
     return replace(of, name=name, route=route, title=title, description=description, **changes)
 
 
 @_getting(_ARTIFACT, "Get Artifact from Run")
 def get_artifact(call: Call) -> Response:
-    """Redirect to the artifact. Links are followed: the scope is needed for each name on the way.
+    """Redirect to the content of the artifact.
 
-    The body has the storageType and the url, for clients that do not follow redirects.
+    Links are followed, and the caller needs the scope for each name on the way. Clients that do not follow
+    redirects find the storageType and the url in the body.
     """
     return _redirect(_find(call)[1])
 
@@ -115,9 +119,9 @@ get_latest_artifact = _of_latest_run(
 
 @_getting(_CONTENT, "Get Artifact Content From Run", output="artifact-content-response")
 def artifact(call: Call) -> Reply:
-    """How to download the artifact: a url, or for an object its name and credentials. Links are followed.
+    """Get what you need to download the artifact: a url, or the name and credentials of an object.
 
-    Each artifact with a signed URL is answered as s3.
+    Links are followed. If the content has a signed URL, the answer's storageType is s3.
     """
     return _content_of(*_find(call))
 
@@ -129,7 +133,7 @@ latest_artifact = _of_latest_run(
 
 @endpoint("GET", _INFO, "Get Artifact Information From Run", scopes=_LISTING, output="artifact-response")
 def artifact_info(call: Call) -> Reply:
-    """The artifact as in listArtifacts, without its content. A link is not followed."""
+    """Get an artifact's entry of listArtifacts, without its content. A link is not followed."""
     artifacts = call.authorize().services.artifacts
     return artifacts.info(call.task_id, _run_id(call, artifacts), call.params["name"]).to_wire()
 
@@ -145,14 +149,17 @@ latest_artifact_info = _of_latest_run(
 
 @_listing(_OF_RUN, "Get Artifacts from Run", scopes=_LISTING)
 def list_artifacts(call: Call) -> Response:
-    """The artifacts of a run, in pages like those of listTaskGroup."""
+    """List the artifacts of a run, in pages like listTaskGroup."""
     ask = partial(call.authorize().services.artifacts.list, call.task_id, call.run_id)
     return page_answer(call, "artifacts", _NAME, ask, _wire)
 
 
 @_listing(_OF_LATEST, "Get Artifacts from Latest Run", scopes=_LISTING_LATEST)
 def list_latest_artifacts(call: Call) -> Response:
-    """As listArtifacts, of the last run. All pages of a list are of one run, even if another run begins."""
+    """Does the same as listArtifacts, for the last run of the task.
+
+    All pages of a list are of the same run, even if a new run begins meanwhile.
+    """
     artifacts = call.authorize().services.artifacts
 
     def ask(after: str, limit: int, render: RenderItem) -> Page[str]:
@@ -169,7 +176,7 @@ def _wire(artifact: Artifact) -> dict[str, Any]:
 
 
 def _as_creator(call: Call) -> Artifacts:
-    call.task()  # raises ResourceNotFound for an unknown task, in place of an InputError
+    call.task()  # an unknown task is a ResourceNotFound, only an unknown run is an InputError
     try:
         return call.authorize_holder().services.artifacts
     except ResourceNotFound as error:
@@ -181,9 +188,9 @@ def _run_id(call: Call, artifacts: Artifacts) -> int:
 
 
 def _find(call: Call) -> tuple[Objects, ArtifactLocation]:
-    """The artifact, links followed; the caller has the scopes for each artifact on the way.
+    """Finds the artifact behind all links, after a check of the caller's scopes for each one on the way.
 
-    Raises InsufficientScopes, ResourceNotFound, ResourceExpired; InputError for a circle of links.
+    Raises InsufficientScopes, ResourceNotFound or ResourceExpired, and InputError if the links are a circle.
     """
     names = [call.params["name"]]
     run_id = None
@@ -196,7 +203,8 @@ def _find(call: Call) -> tuple[Objects, ArtifactLocation]:
             return services.objects, target
         if len(names) > _MAX_LINKS:
             raise InputError(
-                f"artifact {names[0]!r} leads through more than {_MAX_LINKS} links, or in a circle"
+                f"artifact {names[0]!r} leads through more than {_MAX_LINKS} links, or in a circle: "
+                "expected a link to an artifact"
             )
         names.append(target.artifact.target)
 
@@ -213,7 +221,7 @@ def _content_of(objects: Objects, target: ArtifactLocation) -> Reply:
 
 
 class _Redirect(Response):
-    """Its Location is the given URL. Werkzeug would rewrite it."""
+    """A response whose Location stays the given URL. Werkzeug would rewrite it."""
 
     def get_wsgi_headers(self, environ: Any) -> Any:
         headers = super().get_wsgi_headers(environ)
@@ -222,7 +230,7 @@ class _Redirect(Response):
 
 
 def redirect(storage_type: str, url: str) -> Response:
-    """A redirect to the URL. Clients of today do not follow it: they read the body."""
+    """A redirect to the URL. Today's clients do not follow it; they read the url in the body."""
     body = json.dumps({"storageType": storage_type, "url": url})
     headers = {"Location": url, **_headers(storage_type)}
     return _Redirect(body, 303, headers, content_type="application/json")
@@ -261,9 +269,9 @@ def _checksums(artifact: BlobArtifact) -> Mapping[str, str]:
 
 
 def upload_view(site: Site, faults: FaultInjection) -> Callable[[str], Response]:
-    """``PUT /uploads/<ticket>?signature=..``: 200 and an ETag once the whole body is stored, as by S3.
+    """``PUT /uploads/<ticket>?signature=..``: answers 200 and an ETag once the body is stored, as S3 does.
 
-    The signature is the only authorization. An upload that finds no free slot is refused unread.
+    The signature is the only authorization. If no slot is free, the upload is refused before it is read.
     """
     uploads = site.services.uploads
 
@@ -276,13 +284,16 @@ def upload_view(site: Site, faults: FaultInjection) -> Callable[[str], Response]
         length = request.environ.get("CONTENT_LENGTH", "")
         headers = request.headers
         if not length.isdecimal():
-            raise LengthRequired("content-length is missing: expected a body with its length, not in chunks")
-        # in place of the limit of JSON bodies; Werkzeug refuses a longer body
+            raise LengthRequired(
+                f"content-length is {repr(length) if length else 'missing'}: expected the body's length, "
+                "and a body without chunks"
+            )
+        # instead of the limit for JSON bodies: Werkzeug refuses a longer body
         request.max_content_length = int(length) + 1
         encoding = headers.get("content-encoding")
         md5 = headers.get("content-md5")
         sent = UploadHeaders(int(length), headers.get("content-type", ""), encoding, md5)
-        chunks = iter(lambda: request.stream.read(_CHUNK), b"")  # read as fast as they are stored
+        chunks = iter(lambda: request.stream.read(_CHUNK), b"")  # no faster than they are stored
         with site.upload_slots.acquire(run):
             etag = uploads.receive(permission, sent, chunks)
         return _empty(200, ETag=f'"{etag}"')
@@ -291,9 +302,10 @@ def upload_view(site: Site, faults: FaultInjection) -> Callable[[str], Response]
 
 
 def download_view(services: Services) -> Callable[[str], Response]:
-    """``GET /uploads/<ticket>?signature=..``: the bytes of a blob.
+    """``GET /uploads/<ticket>?signature=..``: answers with the bytes of a blob.
 
-    With the metadata that the original's objects in S3 had: taskcluster-lib-artifact-go insists on it.
+    The answer has the metadata that the original queue's objects in S3 had, because
+    taskcluster-lib-artifact-go refuses a download without it.
     """
 
     def download(ticket: str) -> Response:

@@ -1,4 +1,4 @@
-"""``/control/v1``: how a test controls a server: clock, faults, requests and reset.
+"""``/control/v1``, with which a test controls a server: its clock, faults, requests and reset.
 
 Source: docs/reference/control.md.
 """
@@ -16,7 +16,7 @@ from legacy_queue.http.site import Control, Site
 from legacy_queue.services.control.clock_control import ClockState
 
 SCOPE = "queue:control"
-DISABLED = "tests can control this server only when it is started with --control"
+DISABLED = "this server was started without --control: start it with --control to use /control/v1"
 _REQUESTS = 100  # by default
 
 
@@ -38,7 +38,7 @@ def _control(call: Call) -> Control:
 
 @control_endpoint("GET", "/control/v1/clock", "Get Clock", output="control-clock")
 def control_clock(call: Call) -> Reply:
-    """The queue's time, how many seconds it is ahead of the real time, and whether it stands still.
+    """Get the queue's time, how many seconds it is ahead of the real time, and whether it stands still.
 
     If the clock cannot be moved, ``reason`` says why.
     """
@@ -49,12 +49,12 @@ def control_clock(call: Call) -> Reply:
     "POST", "/control/v1/clock", "Move Clock", input="move-clock-request", output="control-clock"
 )
 def move_clock(call: Call) -> Reply:
-    """Let time pass (``advance``), stop it (``freeze``), or let it run again from there (``release``).
+    """Move the clock forward (``advance``), stop it (``freeze``), or let it run on (``release``).
 
-    ``advance`` lets everything that becomes due in that time happen in its order before it answers, events
-    included; then waiting requests of claimWork look for work. Signatures, credentials and signed URLs keep
-    the real time. 409 if the clock cannot be moved: it can with ``--storage embedded`` and
-    ``memory``.
+    ``advance`` answers when everything that became due in that time has happened, in its order, including the
+    events. Then the claimWork requests that wait look for work. Signatures, credentials and signed URLs stay
+    on the real time. The clock can be moved with ``--storage embedded`` and ``memory``; otherwise the answer
+    is 409.
     """
     clock = _control(call).clock
     match call.body:
@@ -69,23 +69,24 @@ def move_clock(call: Call) -> Reply:
 
 @control_endpoint("GET", "/control/v1/reset", "Get Reset", output="control-reset")
 def get_reset(call: Call) -> Reply:
-    """Whether a reset removes what would otherwise stay after the program."""
+    """Get whether a reset removes data that would otherwise outlive the server."""
     return {"kept": _control(call).is_kept}
 
 
 @control_endpoint("POST", "/control/v1/reset", "Reset", output="control-empty")
 def control_reset(call: Call) -> Reply:
-    """Remove all tasks, messages, events, artifacts, workers, faults and recorded requests, and set the clock
-    to the real time. Waiting requests of claimWork and event streams end.
+    """Empty the queue, and set its clock to the real time.
 
-    On Azurite only the data under this server's queue-prefix is removed. 409 on Azure.
+    It removes all tasks, messages, events, artifacts, workers, faults and recorded requests. The claimWork
+    requests that wait and the event streams end. On Azurite only the data under this server's queue-prefix is
+    removed. On Azure the answer is 409.
     """
     _control(call).reset()
     return {}
 
 
 def clock_answer(state: ClockState) -> Mapping[str, Any]:
-    """The answer of controlClock."""
+    """The state of the clock as controlClock answers it."""
     return {
         "now": format_time(state.now),
         "offset": state.offset.total_seconds(),
@@ -97,7 +98,7 @@ def clock_answer(state: ClockState) -> Mapping[str, Any]:
 
 @control_endpoint("GET", "/control/v1/faults", "List Faults", output="control-faults")
 def list_faults(call: Call) -> Reply:
-    """The faults in force, the oldest first, and how often each has happened."""
+    """List the faults in force, the oldest first, and how often each has happened."""
     return {"faults": call.authorize().faults.list()}
 
 
@@ -105,29 +106,33 @@ def list_faults(call: Call) -> Reply:
     "POST", "/control/v1/faults", "Add Fault", input="control-new-fault", output="control-fault"
 )
 def add_fault(call: Call) -> Reply:
-    """Let something happen to requests: an error, a delay, or a connection closed without an answer.
+    """Make requests to an endpoint fail or wait.
 
-    ``taskId`` and ``worker`` (``<workerGroup>/<workerId>``) select requests, and so does a ``probability``:
-    the same ``seed`` selects the same requests in each run. If several faults match a request, the oldest
-    happens, until its ``times`` are used up.
+    These select the requests:
 
-    After the ``delay``, at most ``10m``, one of these happens. With ``status``, 400 to 599, the answer is
-    this error with the ``message``, and the request is not handled. With ``drop`` the connection is closed
-    without an answer, ``before`` the request is handled or ``after``. With ``sas`` the signed URLs in the
-    answer of pollTaskUrls are ``expired``, or expire after a duration. Of azure.receive: ``double`` puts a
-    copy of the message behind the others in its queue; ``lose`` deletes the message instead of delivering
-    it; ``stale`` delivers it with a receipt that is no longer good.
+    - ``taskId`` and ``worker`` (``<workerGroup>/<workerId>``);
+    - ``probability``: the same ``seed`` selects the same requests in each run;
+    - ``times``: after so many requests the fault ends. If several faults match a request, the oldest happens.
 
-    A request that the server refuses by itself is not counted. ``double``, ``lose``, ``stale`` and the
-    ``drop`` ``after`` of azure.receive wait for a request that receives a message. Other faults of it happen
-    to any poll, and take no ``taskId``.
+    What happens to them: first they wait for the ``delay``, at most ``10m``. Then at most one of these:
+
+    - ``status``, 400 to 599: the answer is this error with the ``message``, and the request is not handled.
+    - ``drop``: the connection is closed without an answer, ``before`` or ``after`` the request is handled.
+    - ``sas``, of pollTaskUrls: the signed URLs are ``expired``, or they expire after this duration.
+    - ``double``, of azure.receive: a copy of the message is put at the end of its queue.
+    - ``lose``, of azure.receive: the message is deleted instead of delivered.
+    - ``stale``, of azure.receive: the message is delivered with a receipt that is no longer valid.
+
+    A request that the server itself refuses does not count. On azure.receive, ``double``, ``lose``,
+    ``stale`` and ``drop`` ``after`` wait for a request that receives a message. The other faults happen to
+    any poll, and take no ``taskId``.
     """
     return call.authorize().faults.add(call.body)
 
 
 @control_endpoint("DELETE", "/control/v1/faults/<faultId>", "Remove Fault", output="control-fault")
 def remove_fault(call: Call) -> Reply:
-    """End a fault; the answer says how often it happened."""
+    """End a fault. The answer says how often it has happened."""
     return call.authorize().faults.remove(call.params["faultId"])
 
 
@@ -139,13 +144,15 @@ def remove_fault(call: Call) -> Reply:
     output="control-requests",
 )
 def list_requests(call: Call) -> Reply:
-    """The last requests that the server answered, oldest first, 100 by default. With ``after``, the first
-    requests after that sequence number. The last 10,000 are kept, except those to /control/v1, /inspect/v1
-    and /events. A request that got no answer has the status 0. ``now`` is the queue's time, and so are
-    ``begun`` and ``time``, when a request came and when its answer was sent; ``ms`` is real time.
+    """List the last requests that the server answered, oldest first.
 
-    ``taskId``, ``endpoint`` and ``taskQueueId`` select requests, and ``failed`` those with a status of 400 or
-    more, or with no answer.
+    The list has ``limit`` requests, 100 by default. With ``after``, it has the first requests after that
+    sequence number. ``taskId``, ``endpoint`` and ``taskQueueId`` select requests. ``failed=true`` selects the
+    requests with a status of 400 or more, or without an answer. The server keeps the last 10,000 requests,
+    except requests to /control/v1, /inspect/v1 and /events.
+
+    A request without an answer has the status 0. ``begun`` is when the request came, ``time`` is when its
+    answer was sent. Both are the queue's time, like ``now``. ``ms`` is real time.
     """
     site = call.authorize()
     chosen = {name: call.query[name] for name in SELECTORS if name in call.query}
@@ -162,11 +169,14 @@ def list_requests(call: Call) -> Reply:
     output="control-message",
 )
 def put_message(call: Call) -> Reply:
-    """Put a message that should not be there in a queue of a pool, visible at once, for an hour.
+    """Put a wrong message into a queue of a pool. It is visible at once and expires after an hour.
 
-    ``poisoned`` is no message of a task, ``forged`` is signed with another secret, ``foreign`` is of a task
-    of another pool, and ``doubled`` is a second message of a task's last run. ``priority`` is
-    ``lowest`` by default.
+    These are the kinds; ``priority`` is ``lowest`` by default:
+
+    - ``poisoned``: it is not the message of any task;
+    - ``forged``: it is signed with another secret;
+    - ``foreign``: its task belongs to another pool;
+    - ``doubled``: it is a second message for the last run of a task.
     """
     messages = _control(call).messages
     queue = WorkQueue(*call.pool, call.body.get("priority", PRIORITIES[-1]))

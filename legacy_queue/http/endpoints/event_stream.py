@@ -1,4 +1,4 @@
-"""The queue's events as server-sent events: ``GET /events``, and what this process has of them.
+"""``GET /events`` sends the queue's events as server-sent events.
 
 Source: "Queue AMQP Exchanges" for the events, the HTML standard's "Server-sent events" for the form.
 """
@@ -23,14 +23,14 @@ from legacy_queue.services.events.event_buffer import BufferedEvent
 from legacy_queue.services.events.event_streams import EventFilter, Following, Gap
 
 _QUERY = ("exchange", "follow", "lastEventId", "routingKey")
-_RETRY = 2000  # milliseconds until a client comes back
+_RETRY = 2000  # milliseconds after which a client connects again
 _KEEP_ALIVE = timedelta(seconds=15)
 # Programs written for 0.1.0 know this event by its name, and take every other one for an event of the queue.
 # A second event with a plainer name would break them, so the plain word is in the data.
 _GAP = b'event: begins-anew\ndata: {"gap":true}\n\n'
 _HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}  # the second is nginx's
 _AT_THE_BROKER = (
-    "the events of this queue are at its broker, which the setting amqp-url names, in the topic exchanges "
+    "this queue publishes its events to the broker that the setting amqp-url names, on the topic exchanges "
     "{}. Consume them there. This line of Python prints each event. It needs kombu, and the broker's URL in "
     "LEGACY_QUEUE_AMQP_URL:\n"
     "import kombu, os; queue = kombu.Connection(os.environ['LEGACY_QUEUE_AMQP_URL']).SimpleQueue(kombu.Queue("
@@ -57,23 +57,25 @@ def _at_the_broker(site: Site) -> str:
     disabled=_at_the_broker,
 )
 def events(call: Call) -> Response:
-    """The events from now on, or those after the event with the id in Last-Event-ID. The stream goes on
-    until the client or the server ends it. With a broker it is a 404 that says how to consume the events
-    there.
+    """Follow the events of this server process, which keeps the last 10,000.
 
-    No event after the beginning of the answer is missed. These are the events of this server process,
-    which keeps the last 10,000. If events after that id are lost, as after a restart, an event
-    ``begins-anew`` with the data ``{"gap":true}`` comes first. Several processes need a broker for a
-    complete stream: each has its own events only. With ``follow`` false the answer ends after the events
-    that this process has kept. A routingKey has at most one ``#``.
+    The answer is a stream that goes on until the client or the server ends it. It begins with the event after
+    the id in Last-Event-ID, or without that header with the first event from now on. If events after that id
+    are lost, for example by a restart, an event ``begins-anew`` with the data ``{"gap":true}`` comes first.
+    From the beginning of the answer on, no event is missed. With ``follow=false`` the answer ends after the
+    events that this process has kept. A routingKey has at most one ``#``.
+
+    Each process sends only its own events: with several processes you need a broker for a complete stream.
+    With a broker the answer is 404, and says how to consume the events there.
     """
     return _answer(call)
 
 
 @inspect_endpoint("GET", "/inspect/v1/events", "Inspect Events", query=_QUERY, takes_cookies=True)
 def inspect_events(call: Call) -> Response:
-    """The events of this server process since its start, as ``/events``, with a broker too: for a person
-    who looks at the queue. It lacks the events that other processes have published.
+    """Follow the events of this server process, as ``/events`` does, but also with a broker.
+
+    It is for a person who looks at the queue: events that other processes have published are missing.
     """
     return _answer(call)
 
@@ -101,7 +103,7 @@ def _answer(call: Call) -> Response:
 def _exchange(name: str, project: str) -> str:
     short = name.removeprefix(f"exchange/{project}/v1/")
     if short not in EXCHANGES:
-        raise InvalidRequestArguments(f"there is no exchange {name!r}; there are {', '.join(EXCHANGES)}")
+        raise InvalidRequestArguments(f"there is no exchange {name!r}: expected one of {', '.join(EXCHANGES)}")
     return short
 
 

@@ -1,4 +1,7 @@
-"""Endpoints about many tasks at once, and about priorities. Source: the reference of today's queue."""
+"""Endpoints for several tasks at once, for task groups, and for priorities.
+
+Source: the reference of today's queue.
+"""
 
 from collections.abc import Callable, Collection
 from contextlib import suppress
@@ -50,10 +53,10 @@ def _of_each(scope: str) -> AllOf:
     output="tasks-statuses-response",
 )
 def statuses(call: Call) -> Reply:
-    """The statuses of up to 1,000 tasks, in the order of the taskIds. Unknown tasks are left out.
+    """Get the statuses of up to 1,000 tasks, in the order of the taskIds. Unknown tasks are left out.
 
-    A page may hold fewer than ``limit`` and not be the last: send its continuationToken with the same body
-    for the next page.
+    If the page has a continuationToken, there are more statuses: repeat the call with the same body and with
+    the token as a query parameter. A page may have fewer statuses than ``limit`` and still not be the last.
     """
     return _tasks(call, "statuses", lambda task: {"taskId": task.task_id, "status": task.status()})
 
@@ -65,7 +68,7 @@ def statuses(call: Call) -> Reply:
     output="tasks-response",
 )
 def tasks(call: Call) -> Reply:
-    """The definitions of up to 1,000 tasks, in pages like those of statuses."""
+    """Get the definitions of up to 1,000 tasks, in pages like statuses."""
     return _tasks(call, "tasks", lambda task: {"taskId": task.task_id, "task": task.wire})
 
 
@@ -77,7 +80,7 @@ def tasks(call: Call) -> Reply:
     output="task-group-response",
 )
 def get_task_group(call: Call) -> Reply:
-    """The schedulerId of a task group, when it expires, and when it was sealed, if it was."""
+    """Get the schedulerId of a task group, when it expires, and, if it is sealed, since when."""
     return group_wire(call.authorize().services.groups.load(call.params["taskGroupId"]))
 
 
@@ -88,9 +91,9 @@ def get_task_group(call: Call) -> Reply:
     output="task-group-response",
 )
 def seal_task_group(call: Call) -> Reply:
-    """Let a task group take no new task any more: createTask in it is a conflict from then on.
+    """Close a task group to new tasks: from then on createTask in this group answers 409.
 
-    The tasks of the group are not changed. Safe to repeat.
+    The tasks in the group stay as they are. You can repeat the call safely.
     """
     site = call.authorize(schedulerId=call.group().scheduler_id)
     return group_wire(site.services.groups.seal(call.params["taskGroupId"]))
@@ -103,11 +106,10 @@ def seal_task_group(call: Call) -> Reply:
     output="cancel-task-group-response",
 )
 def cancel_task_group(call: Call) -> Reply:
-    """Cancel the unresolved tasks of a sealed task group, as cancelTask does. A group that is not sealed is a
-    conflict.
+    """Cancel all unresolved tasks of a sealed task group, as cancelTask does.
 
-    Repeat a call that was cut off: it goes on with the remaining tasks. It answers the tasks that it
-    canceled itself.
+    If the group is not sealed, the answer is 409. If the call was interrupted, repeat it: it goes on with the
+    remaining tasks. The answer lists only the tasks that this call has canceled.
     """
     group_id = call.params["taskGroupId"]
     changes = call.authorize(schedulerId=call.group().scheduler_id).services.group_changes
@@ -124,9 +126,10 @@ def cancel_task_group(call: Call) -> Reply:
     "/task/<taskId>/priority", "Change Task Priority", scopes=_TASK_PRIORITY, output="task-status-response"
 )
 def change_task_priority(call: Call) -> Reply:
-    """Change the priority of an unresolved task. A claimed run goes on unchanged.
+    """Change the priority of an unresolved task. If a worker has claimed it, the run goes on unchanged.
 
-    A scope of createTask must be for the higher of both priorities, or for one above.
+    A scope of createTask is enough if it is for the higher one of the old and the new priority, or for a
+    priority above both.
     """
     queue = call.task_now().work_queue
     new = call.body["newPriority"]
@@ -147,10 +150,11 @@ def change_task_priority(call: Call) -> Reply:
     output="task-group-priority-change-response",
 )
 def change_task_group_priority(call: Call) -> Reply:
-    """Change the priority of the unresolved tasks of a group, as changeTaskPriority does.
+    """Change the priority of all unresolved tasks of a group, as changeTaskPriority does.
 
-    A client with scopes only to raise, or only to lower, changes only those tasks. Tasks that join later have
-    their own priority. Repeat a call that was cut off: it goes on with the remaining tasks.
+    If the client's scopes only allow to raise priorities, or only to lower them, the other tasks stay as they
+    are. Tasks that join the group later keep their own priority. If the call was interrupted, repeat it: it
+    goes on with the remaining tasks.
     """
     site, directions = _directions(call, call.group())
     new = call.body["newPriority"]
@@ -166,7 +170,7 @@ def change_task_group_priority(call: Call) -> Reply:
 
 
 def _directions(call: Call, group: Group) -> tuple[Site, Collection[str]]:
-    """The directions in which the caller may change priorities; raises InsufficientScopes."""
+    """The directions in which the caller may change priorities. Raises InsufficientScopes if none."""
     with suppress(InsufficientScopes):
         return call.authorize(schedulers=[group.scheduler_id], directions=()), _DIRECTIONS
     held = [verb for verb in _DIRECTIONS if _may(call, verb)]
@@ -188,7 +192,7 @@ def _tasks(call: Call, name: str, to_wire: Callable[[Task], Any]) -> Reply:
 
 
 def group_wire(group: Group) -> dict[str, str]:
-    """The answer of getTaskGroup."""
+    """The group as getTaskGroup answers it."""
     sealed = {"sealed": format_time(group.sealed)} if group.sealed else {}
     return {
         "taskGroupId": group.task_group_id,

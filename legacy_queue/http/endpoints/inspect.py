@@ -1,6 +1,6 @@
-"""``/inspect/v1``: what the queue is doing and why, for a person. It changes nothing.
+"""``/inspect/v1`` tells a person what the queue is doing, and why. It changes nothing.
 
-It names clients and workers, so it needs a scope of its own. Source: docs/reference/inspect.md.
+Its answers name clients and workers, so it needs a scope of its own. Source: docs/reference/inspect.md.
 """
 
 from collections.abc import Mapping
@@ -26,15 +26,21 @@ inspect_endpoint = partial(endpoint, scopes=SCOPE, service="inspect", has_prefix
 
 @inspect_endpoint("GET", "/inspect/v1/task/<taskId>", "Inspect Task", output="inspect-task-response")
 def inspect_task(call: Call) -> Reply:
-    """What a task waits for and until when, the cause to act on first; and what happened to it, in order.
+    """Get what a task waits for and until when, and what happened to it.
 
-    Each moment of ``story`` has ``time``, ``what`` (a sentence) and ``kind``. A server with --control also
-    has the task's requests, those that were refused too, and the moves of the clock. An ``event`` is there if
-    this server process has published it since its start, and still has it in memory.
+    ``waitsFor`` begins with the cause that you should act on first. ``story`` lists what happened, in order.
+    Each entry has ``time``, ``what`` (a sentence) and ``kind``. With --control, the task's requests (also the
+    refused ones) and the moves of the clock are entries too. An ``event`` is listed if this server process
+    has published it since its start and still has it in memory.
 
-    ``message`` is what the task's message is from then on: ``visible``, ``hidden`` by a poll until
-    ``hiddenUntil``, ``held`` by the claim until ``takenUntil``, or ``gone``. Without --control, and where
-    workers poll Azure, only ``held`` and ``gone`` are known.
+    ``message`` says what has happened to the task's message from then on:
+
+    - ``visible``: workers can receive it;
+    - ``hidden``: a poll has hidden it until ``hiddenUntil``;
+    - ``held``: the claim has hidden it until ``takenUntil``;
+    - ``gone``: it is deleted.
+
+    Without --control, or if workers poll Azure, only ``held`` and ``gone`` are known.
     """
     return explained(call.authorize(), call.task_id)
 
@@ -47,11 +53,11 @@ def inspect_task(call: Call) -> Reply:
     output="inspect-tasks-response",
 )
 def inspect_tasks(call: Call) -> Reply:
-    """The status structures of all unresolved tasks; with ``state`` those in that state, or ``all``; with
-    ``taskQueueId`` those of that pool.
+    """List the statuses of all unresolved tasks.
 
-    The newest is first if the storage knows it, as embedded storage does, else they are in the order of their
-    taskIds. A page that is not the last may be empty.
+    With ``state`` it lists the tasks in that state, or all tasks for ``all``. With ``taskQueueId`` it lists
+    only tasks of that pool. On embedded storage the newest task is first; other storages list tasks in the
+    order of their taskIds. A page may be empty and still not be the last.
     """
     wanted = Wanted(call.query.get("state", "unresolved"), call.query.get("taskQueueId", ""))
     return page_answer(
@@ -61,8 +67,10 @@ def inspect_tasks(call: Call) -> Reply:
 
 @inspect_endpoint("GET", "/inspect/v1/pools", "Inspect Pools", query=PAGED, output="inspect-pools-response")
 def inspect_pools(call: Call) -> Reply:
-    """The pools that have unresolved tasks or were called for in the last ten days: their tasks and
-    messages by priority, and their callers, the last first. ``total`` is how many there are on all pages.
+    """List all pools that have unresolved tasks, or that somebody asked for in the last ten days.
+
+    Each has its tasks and messages by priority, and its callers, with the latest call first. ``total`` is the
+    number of pools on all pages.
     """
     services = call.authorize().services
     now = {"now": format_time(services.clock.now())}
@@ -76,10 +84,10 @@ def inspect_pools(call: Call) -> Reply:
     output="inspect-messages-response",
 )
 def inspect_messages(call: Call) -> Reply:
-    """The messages in the queues of a pool, highest priority first, without receiving any.
+    """List the messages in the queues of a pool, highest priority first. It does not receive them.
 
-    Embedded storage shows all messages, Azurite and Azure the first 32 visible ones of each priority.
-    ``hidden`` is the number of messages that are not shown.
+    Embedded storage shows all messages. Azurite and Azure show the first 32 visible messages of each
+    priority. ``hidden`` counts the messages that are not shown.
     """
     services = call.authorize().services
     now = format_time(services.clock.now())
@@ -91,7 +99,7 @@ def inspect_messages(call: Call) -> Reply:
 
 
 def explained(site: Site, task_id: str) -> Mapping[str, Any]:
-    """The answer of inspectTask. Raises ResourceNotFound."""
+    """Returns the answer of inspectTask. Raises ResourceNotFound for an unknown task."""
     services = site.services
     task, found = services.wait_reasons.of(task_id)
     requests = site.journal.requests_of(task_id) if site.control else None

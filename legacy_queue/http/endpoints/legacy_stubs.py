@@ -1,7 +1,7 @@
 """Endpoints of purge-cache and auth, two other services that old workers call.
 
-There is nothing to purge, and auth has this server's own clients and roles. Source: the references of
-taskcluster-purge-cache and taskcluster-auth of 2016 to 2020.
+purge-cache never asks to purge anything, and auth knows this server's own clients and roles. Source: the
+references of taskcluster-purge-cache and taskcluster-auth of 2016 to 2020.
 """
 
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from legacy_queue.domain.scopes import AllOf
 from legacy_queue.http.endpoint import Call, Reply, endpoint
 from legacy_queue.http.site import Site
 
-_DISABLED = "{} is another service: this server answers for it only when it is started with --legacy-stubs"
+_DISABLED = "{} is another service: to answer for it, start this server with --legacy-stubs"
 
 
 def _unless_enabled(service: str) -> Callable[[Site], str]:
@@ -31,14 +31,14 @@ _auth = partial(endpoint, service="auth", disabled=_unless_enabled("auth"))
     output="purge-requests-response",
 )
 def purge_requests(call: Call) -> Reply:
-    """Always an empty list: no cache is to be purged. Workers call this before each task."""
+    """Get an empty list: there is no cache to purge. Workers call this before each task."""
     call.authorize()
     return {"requests": []}
 
 
 @_auth("GET", "/scopes/current", "Get Current Scopes", output="scope-set")
 def current_scopes(call: Call) -> Reply:
-    """The scopes of the caller's credentials, expanded; none without valid credentials."""
+    """Get the caller's scopes, expanded. Without valid credentials the list is empty."""
     call.authorize()
     return {"scopes": call.scopes}
 
@@ -47,14 +47,14 @@ def current_scopes(call: Call) -> Reply:
     "POST",
     "/scopes/expand",
     "Expand Scopes",
-    scopes=AllOf(()),  # any valid credentials suffice
+    scopes=AllOf(()),  # any valid credentials are enough
     input="scope-set",
     output="scope-set",
 )
 def expand_scopes(call: Call) -> Reply:
-    """The scopes, and the scopes of the roles that they assume."""
+    """Get these scopes together with the scopes of all roles that they assume."""
     return {"scopes": call.authorize().authenticator.expand(call.body["scopes"])}
 
 
-# a GET with a body, which clients before 2018 send
+# clients before 2018 send a GET with a body
 expand_scopes_get = replace(expand_scopes, name="expandScopesGet", method="GET")

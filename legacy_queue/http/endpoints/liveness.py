@@ -1,4 +1,4 @@
-"""Endpoints by which others see that the server is alive."""
+"""Endpoints with which others check that the server is alive."""
 
 import time
 
@@ -10,27 +10,27 @@ _started = time.monotonic()
 
 @endpoint("GET", "/ping", "Ping Server", output="ping-response")
 def ping(call: Call) -> Reply:
-    """Answer without asking storage: the process is alive. ``uptime`` is in seconds."""
+    """Check that the process is alive; it does not ask storage. ``uptime`` is in seconds."""
     call.authorize()
     return {"alive": True, "uptime": round(time.monotonic() - _started, 3)}
 
 
 @endpoint("GET", "/__lbheartbeat__", "Load Balancer Heartbeat")
 def lbheartbeat(call: Call) -> Reply:
-    """Answer without asking storage, as ping does."""
+    """Check that the process is alive, as ping does; it does not ask storage."""
     call.authorize()
     return {}
 
 
 @endpoint("GET", "/__heartbeat__", "Heartbeat")
 def heartbeat(call: Call) -> Reply:
-    """Answer once storage has answered, as /ready does; 503 while storage is away."""
+    """Check that storage answers, as /ready does. If it does not, the answer is 503."""
     call.authorize().services.account.check()
     return {}
 
 
 @endpoint("GET", "/__version__", "Version")
 def version(call: Call) -> Reply:
-    """The version of legacy-queue, in the form of Dockerflow: commit, source and build are empty."""
+    """Get the version of legacy-queue, in the form of Dockerflow. commit, source and build are empty."""
     call.authorize()
     return {"version": __version__, "commit": "", "source": "", "build": ""}

@@ -1,6 +1,6 @@
-"""``GET /migration``: the protocol of each caller, and whether a pool can leave the old protocol.
+"""``GET /migration`` reports which protocol each caller uses, and whether a pool can leave the old one.
 
-It names clients and workers, so it needs a scope of its own: ``queue:migration``.
+Its answer names clients and workers, so it needs a scope of its own: ``queue:migration``.
 """
 
 from contextlib import suppress
@@ -23,10 +23,11 @@ from legacy_queue.services.inspection.migration_report import HOUR
     has_prefix=False,
 )
 def migration(call: Call) -> Reply:
-    """For each pool, the callers of pollTaskUrls, claimTask and claimWork in the last ``since``
-    (``24h``), and which steps of the migration their calls prevent. A call counts if its scopes allow it,
-    whatever its answer. A caller is listed with all its calls since ``first``. ``reads`` are the reads that
-    only ``anonymous-scopes`` allow to their callers.
+    """Get, for each pool, who called pollTaskUrls, claimTask and claimWork, and what prevents a migration.
+
+    A caller is listed if it called within ``since`` (by default ``24h``), with all its calls since ``first``.
+    A call counts if its scopes allow it, whatever the answer was. ``reads`` counts the reads that would fail
+    without ``anonymous-scopes``.
     """
     migration_report = call.authorize().services.migration_report
     window = _window(call.query.get("since", "24h"))
@@ -39,5 +40,5 @@ def _window(text: str) -> timedelta:
         if HOUR <= window <= CALLS_KEPT:
             return window
     raise InvalidRequestArguments(
-        f"since is {text!r}: expected a duration from 1h to {CALLS_KEPT.days}d, like 90m, 24h or 2d"
+        f"since is {text!r}: expected a duration from 1h to {CALLS_KEPT.days}d, such as 90m, 24h or 2d"
     )

@@ -1,4 +1,4 @@
-"""Endpoints of today's Object service, for the bytes of artifacts of the storage type ``object``."""
+"""Endpoints of today's Object service, which has the bytes of artifacts of the storage type ``object``."""
 
 from dataclasses import replace
 from functools import partial
@@ -22,7 +22,10 @@ object_ping = replace(ping, name="objectPing", service="object")
     output="create-upload-response",
 )
 def create_upload(call: Call) -> Reply:
-    """Store inline data, or answer where to PUT the data before the upload is finished. Safe to repeat."""
+    """Store inline data, or get the URL for a PUT of the data, which finishUpload completes.
+
+    You can repeat the call safely.
+    """
     site = call.authorize(projectId=call.body["projectId"])
     return site.services.objects.create_upload(call.params["objectName"], call.body)
 
@@ -34,7 +37,7 @@ def create_upload(call: Call) -> Reply:
     input="finish-upload-request",
 )
 def finish_upload(call: Call) -> Reply:
-    """Make an uploaded object with these hashes available for download. Safe to repeat."""
+    """Make an uploaded object available, with these hashes. You can repeat the call safely."""
     site = call.authorize(projectId=call.body["projectId"])
     site.services.objects.finish_upload(call.params["objectName"], call.body)
     return {}
@@ -48,14 +51,14 @@ def finish_upload(call: Call) -> Reply:
     output="download-object-response",
 )
 def start_download(call: Call) -> Reply:
-    """Answer where to GET the object, by one of the accepted methods: getUrl, or simple."""
+    """Get a URL from which to download the object, by a method that the caller accepts: getUrl or simple."""
     accepted = call.body["acceptDownloadMethods"]
     return call.authorize().services.objects.start_download(call.params["objectName"], accepted)
 
 
 @_downloading("GET", "/metadata/<objectName>", "Get an Object's Metadata", output="get-object-response")
 def object_(call: Call) -> Reply:
-    """The object's project, expiry and hashes."""
+    """Get the project of an object, its hashes, and when it expires."""
     artifact = call.authorize().services.objects.find(call.params["objectName"])
     expires = format_time(artifact.expires)
     return {"projectId": artifact.project_id, "expires": expires, "hashes": artifact.hashes}
@@ -63,7 +66,7 @@ def object_(call: Call) -> Reply:
 
 @_downloading("GET", "/download/<objectName>", "Get an Object's Data")
 def download(call: Call) -> Reply:
-    """Redirect to the object."""
+    """Redirect to the content of the object."""
     objects = call.authorize().services.objects
     answer = objects.start_download(call.params["objectName"], {"simple": True})
     return redirect("object", answer["url"])

@@ -1,4 +1,4 @@
-"""Endpoints for workers: polling, claiming, and reporting runs.
+"""Endpoints with which workers poll, claim runs, and report them.
 
 Source: docs/explanation/http-contract.md.
 """
@@ -28,7 +28,7 @@ _CLAIMING = AnyOf((AllOf((f"queue:claim-task:{_POOL}", _WORKER_ID)), _LEGACY_CLA
 
 
 def _on_run(verb: str, legacy_verb: str) -> AnyOf:
-    """The scopes of the holder of a claim: those of the claim's credentials, or those of the worker."""
+    """The scopes that a claim's credentials have, or alternatively those that its worker has."""
     legacy = AllOf((f"queue:{legacy_verb}", _AS_WORKER))
     return AnyOf(("queue:claim-task:<taskId>/<runId>", f"queue:{verb}:<taskId>/<runId>", legacy))
 
@@ -44,7 +44,10 @@ _resolving = partial(endpoint, scopes=_on_run("resolve-task", "resolve-task"), o
     output="poll-task-urls-response",
 )
 def poll_task_urls(call: Call) -> Reply:
-    """Signed URLs to poll the Azure queues of a pool, and to delete from them. Poll in this order."""
+    """Get signed URLs with which a worker polls the Azure queues of a pool and deletes their messages.
+
+    Poll the queues in the order of the answer: the first has the highest priority.
+    """
     return call.authorize().services.polling.poll_urls(*call.pool, call.client_id, call.url_life)
 
 
@@ -58,11 +61,12 @@ def poll_task_urls(call: Call) -> Reply:
     task_queue_route="/claim-work/<taskQueueId>",
 )
 def claim_work(call: Call) -> Reply:
-    """Claim up to ``tasks`` pending tasks, highest priority first.
+    """Claim up to ``tasks`` pending tasks of a pool, highest priority first.
 
-    The answer comes as soon as a task is pending, and is empty after 20 seconds. Fewer tasks than requested
-    do not mean that no others are pending. A client that disconnects before the answer claims nothing.
-    With the header ``Prefer: wait=2`` (RFC 7240) it waits at most 2 seconds, with ``wait=0`` not at all.
+    If a task is pending, the server answers at once. Otherwise it waits until there is one, and answers with
+    an empty list after 20 seconds. With the header ``Prefer: wait=2`` (RFC 7240) it waits at most 2 seconds,
+    with ``wait=0`` not at all. If you get fewer tasks than you asked for, others may still be pending. If the
+    client disconnects before the answer, nothing is claimed.
     """
     worker = _worker(call)
     site = call.authorize(workerGroup=worker.worker_group, workerId=worker.worker_id)
@@ -85,7 +89,7 @@ def claim_work(call: Call) -> Reply:
     output="task-claim-response",
 )
 def claim_task(call: Call) -> Reply:
-    """Claim a pending run, or the next run after an expired claim."""
+    """Claim a pending run. If the claim on a run has expired, this claims the next run of the task."""
     task = call.task()
     worker = _worker(call)
     queue = task.work_queue
@@ -95,7 +99,7 @@ def claim_task(call: Call) -> Reply:
         workerGroup=worker.worker_group,
         workerId=worker.worker_id,
     )
-    # Go clients send unset fields as empty strings
+    # Go clients send an empty string for a field that is not set
     proof = ClaimProof(*(call.body.get(name) or None for name in ("messageId", "receipt", "signature")))
     return site.services.claims.claim(task, call.run_id, worker, proof, call.client_id)
 
@@ -108,7 +112,7 @@ def claim_task(call: Call) -> Reply:
     output="task-reclaim-response",
 )
 def reclaim_task(call: Call) -> Reply:
-    """Extend the claim on a run before it expires."""
+    """Extend a claim that has not expired yet. The answer has the new takenUntil and new credentials."""
     return call.authorize_holder().services.claims.reclaim(call.task_id, call.run_id)
 
 
@@ -116,20 +120,26 @@ def reclaim_task(call: Call) -> Reply:
     "POST", f"{_RUN}/completed", "Report Run Completed", input="task-completed-request", input_optional=True
 )
 def report_completed(call: Call) -> Reply:
-    """Resolve a running run as completed, or as failed if a very old worker says ``success: false``."""
+    """Resolve a running run as completed, or as failed if the body says ``success: false``.
+
+    Only very old workers say that.
+    """
     state = "failed" if call.body and call.body.get("success") is False else "completed"
     return _reported(call, state, state)
 
 
 @_resolving("POST", f"{_RUN}/failed", "Report Run Failed")
 def report_failed(call: Call) -> Reply:
-    """Resolve a running run as failed, because the task's own code failed."""
+    """Resolve a running run as failed: the task's own code failed."""
     return _reported(call, "failed", "failed")
 
 
 @_resolving("POST", f"{_RUN}/exception", "Report Task Exception", input="task-exception-request")
 def report_exception(call: Call) -> Reply:
-    """Resolve a running run as exception. A new run follows after worker-shutdown and intermittent-task."""
+    """Resolve a running run as exception, for the given reason.
+
+    If the reason is worker-shutdown or intermittent-task, the task gets a new run while it has retries left.
+    """
     return _reported(call, "exception", call.body["reason"].replace("resources-", "resource-"))
 
 

@@ -1,4 +1,4 @@
-"""Endpoints about task queues, the name of pools since 2020: their pending and claimed tasks."""
+"""Endpoints about the pending and claimed tasks of pools, which are called task queues since 2020."""
 
 import re
 from collections.abc import Callable
@@ -31,13 +31,15 @@ _listing = partial(endpoint, "GET", query=PAGED)
     task_queue_route="/pending/<taskQueueId>",
 )
 def pending_tasks(call: Call) -> Reply:
-    """How many tasks of a pool are pending. The count includes the changes of this server process at
-    once, and those of others within 2 s, or later if storage takes longer than half a second to count.
+    """Count the pending tasks of a pool.
+
+    The count includes changes by this server process at once, and changes by other processes within 2 s. If
+    storage takes longer than half a second to count, it may take longer.
     """
     task_queue_id = call.params.get("taskQueueId")
     if call.is_todays and task_queue_id and not re.fullmatch(TODAYS_TASK_QUEUE_ID, task_queue_id):
         raise InvalidRequestArguments(
-            f"taskQueueId is {task_queue_id!r}: it must match {TODAYS_TASK_QUEUE_ID}, as in today's queue"
+            f"taskQueueId is {task_queue_id!r}: expected {TODAYS_TASK_QUEUE_ID}, as in today's queue"
         )
     wire = _counts(call, ["/".join(call.pool)])[0]
     del wire["claimedTasks"]
@@ -51,7 +53,7 @@ def pending_tasks(call: Call) -> Reply:
     output="task-queue-counts-response",
 )
 def task_queue_counts(call: Call) -> Reply:
-    """How many tasks of a pool are pending, and how many are claimed, as exact as pendingTasks."""
+    """Count the pending and the claimed tasks of a pool, as exactly as pendingTasks."""
     return _counts(call, [call.params["taskQueueId"]])[0]
 
 
@@ -65,7 +67,7 @@ def task_queue_counts(call: Call) -> Reply:
     stability="experimental",
 )
 def task_queue_counts_batch(call: Call) -> Reply:
-    """The counts of up to 1000 pools, in the order of the request."""
+    """Count the pending and the claimed tasks of up to 1,000 pools, in the order of the request."""
     return {"taskQueueCounts": _counts(call, call.body["taskQueueIds"])}
 
 
@@ -77,8 +79,9 @@ def task_queue_counts_batch(call: Call) -> Reply:
     stability="experimental",
 )
 def list_pending_tasks(call: Call) -> Reply:
-    """The pending tasks of a pool, in pages like those of listTaskGroup. The task that has waited for
-    the longest time comes first, whatever its priority. The tasks stay pending.
+    """List the pending tasks of a pool, in pages like listTaskGroup. They stay pending.
+
+    The task that has waited longest comes first, whatever its priority.
     """
     return _tasks(call, "pending", _pending)
 
@@ -91,7 +94,7 @@ def list_pending_tasks(call: Call) -> Reply:
     stability="experimental",
 )
 def list_claimed_tasks(call: Call) -> Reply:
-    """The claimed tasks of a pool, in pages like those of listTaskGroup, the oldest claim first."""
+    """List the claimed tasks of a pool, in pages like listTaskGroup. The oldest claim comes first."""
     return _tasks(call, "running", _claimed)
 
 
@@ -102,7 +105,7 @@ def list_claimed_tasks(call: Call) -> Reply:
     output="list-taskqueues-response",
 )
 def list_task_queues(call: Call) -> Reply:
-    """The known pools of all provisioners, in pages like those of listProvisioners."""
+    """List the known pools of all provisioners, in pages like listProvisioners."""
     return path_page_answer(call, "taskQueues", 2, call.authorize().services.workers.task_queues, _described)
 
 
@@ -113,7 +116,7 @@ def list_task_queues(call: Call) -> Reply:
     output="taskqueue-response",
 )
 def get_task_queue(call: Call) -> Reply:
-    """The record of a pool, as in getWorkerType, without its actions."""
+    """Get the record of a pool, as getWorkerType does, but without its actions."""
     return _described(call.authorize().services.workers.load(PoolPath(*call.pool)))
 
 

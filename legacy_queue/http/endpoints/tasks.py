@@ -27,7 +27,7 @@ _creating = partial(_changing, input="create-task-request")
 
 
 def _to_create(*legacy: Expression) -> AllOf:
-    """``legacy`` are alternative scopes, only for tasks of the lowest priority."""
+    """The scopes that create a task. ``legacy`` are alternatives for tasks of the lowest priority only."""
     modern = AllOf(("queue:scheduler-id:<schedulerId>", f"queue:create-task:<priority>:{_POOL}"))
     any_priority = ForEach("priority", "priorities", modern)
     alternatives = (any_priority, *(ForEach("legacy", "legacyPriority", scopes) for scopes in legacy))
@@ -44,7 +44,7 @@ def _on_task(verb: str) -> AnyOf:
 
 @endpoint("GET", "/task/<taskId>", "Get Task Definition", scopes="queue:get-task:<taskId>", output="task")
 def task(call: Call) -> Reply:
-    """The definition of the task, with its defaults filled in."""
+    """Get the definition of the task, with all defaults filled in."""
     return call.authorize().services.tasks.load(call.task_id).wire
 
 
@@ -56,7 +56,7 @@ def task(call: Call) -> Reply:
     output="task-status-response",
 )
 def status(call: Call) -> Reply:
-    """The status structure of the task."""
+    """Get the status of the task: its state and its runs."""
     return _status(call.authorize().services.tasks.load(call.task_id))
 
 
@@ -64,7 +64,7 @@ def status(call: Call) -> Reply:
     "PUT", "/task/<taskId>", "Create New Task", scopes=_to_create(_CREATE, AllOf((_DEFINE, *_SCHEDULE)))
 )
 def create_task(call: Call) -> Reply:
-    """Create a task. It is pending at once unless it has dependencies. Safe to repeat."""
+    """Create a task. It is pending at once, unless it has dependencies. You can repeat the call safely."""
     return _status(_as_creator(call).create(call.task_id, call.body))
 
 
@@ -76,13 +76,16 @@ def create_task(call: Call) -> Reply:
     stability="deprecated",
 )
 def define_task(call: Call) -> Reply:
-    """Create a task that depends on itself: only scheduleTask makes it pending. Safe to repeat."""
+    """Create a task that depends on itself, so that only scheduleTask makes it pending.
+
+    You can repeat the call safely.
+    """
     return _status(_as_creator(call, call.task_id).define(call.task_id, call.body))
 
 
 @_changing("POST", "/task/<taskId>/schedule", "Schedule Defined Task", scopes=_on_task("schedule-task"))
 def schedule_task(call: Call) -> Reply:
-    """Make an unscheduled task pending, regardless of its dependencies. Any other task is not changed."""
+    """Make an unscheduled task pending, whatever it depends on. A task in any other state stays as it is."""
     return _status(_as_scheduler(call).schedule(call.task_id))
 
 
@@ -94,13 +97,16 @@ def schedule_task(call: Call) -> Reply:
     stability="deprecated",
 )
 def rerun_task(call: Call) -> Reply:
-    """Give a resolved or unscheduled task another run and all its retries. Any other is not changed."""
+    """Give a resolved or unscheduled task a new run and all its retries.
+
+    A pending or running task stays as it is.
+    """
     return _status(_as_scheduler(call).rerun(call.task_id))
 
 
 @_changing("POST", "/task/<taskId>/cancel", "Cancel Task", scopes=_on_task("cancel-task"))
 def cancel_task(call: Call) -> Reply:
-    """Resolve an unresolved task as exception/canceled. A resolved task is not changed."""
+    """Resolve an unresolved task as exception, with the reason canceled. A resolved task stays as it is."""
     return _status(_as_scheduler(call).cancel(call.task_id))
 
 
@@ -111,12 +117,12 @@ def cancel_task(call: Call) -> Reply:
     output="list-task-group-response",
 )
 def list_task_group(call: Call) -> Reply:
-    """The tasks of a group, at most ``limit`` in a page. A page has about 4 MiB of JSON at most, so it may
-    hold fewer and not be the last.
+    """List the tasks of a group, in pages of at most ``limit`` tasks.
 
-    If more follow, the page has a continuationToken: send it as a query parameter for the next page. A task
-    that joins meanwhile does not make others be listed twice or left out. Each page has the answer of
-    getTaskGroup too.
+    If the page has a continuationToken, there are more tasks: repeat the call with the token as a query
+    parameter. A page has at most about 4 MiB of JSON, so it may have fewer tasks than ``limit`` and still not
+    be the last. If a task joins the group between two pages, no other task is listed twice or left out. Each
+    page also has what getTaskGroup answers.
     """
     services = call.authorize().services
     task_group_id = call.params["taskGroupId"]
@@ -133,7 +139,7 @@ def list_task_group(call: Call) -> Reply:
     output="list-dependent-tasks-response",
 )
 def list_dependent_tasks(call: Call) -> Reply:
-    """The tasks that depend on a task, in pages like those of listTaskGroup."""
+    """List the tasks that depend on a task, in pages like listTaskGroup."""
     ask = partial(call.authorize().services.listing.dependents, call.task_id)
     return page_answer(call, "tasks", TASK_ID, ask, _listed, call.params)
 
@@ -144,8 +150,8 @@ def _as_creator(call: Call, *more_dependencies: str) -> Tasks:
     dependencies = {*body.get("dependencies", ()), *more_dependencies}
     most = MAX_DEPENDENCIES if call.is_todays else MAX_DEPENDENCIES_2018
     if len(dependencies) > most:
-        itself = ", with the task itself" if more_dependencies else ""
-        raise InputError(f"dependencies: there are {len(dependencies)}{itself}: expected at most {most}")
+        itself = ", including the task itself" if more_dependencies else ""
+        raise InputError(f"the task has {len(dependencies)} dependencies{itself}: expected at most {most}")
     project_id = body.get("projectId", NO_PROJECT)
     priority = "lowest" if body.get("priority") in (None, "normal") else body["priority"]
     return call.authorize(
@@ -157,7 +163,7 @@ def _as_creator(call: Call, *more_dependencies: str) -> Tasks:
         taskGroupId=body.get("taskGroupId", call.task_id),
         provisionerId=provisioner_id,
         workerType=worker_type,
-        # clients from before there were projects have no scope for "none"
+        # older clients know no projects, and have no scope for the project "none"
         projects=[] if project_id == NO_PROJECT else [project_id],
     ).services.tasks
 

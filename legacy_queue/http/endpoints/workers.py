@@ -1,6 +1,6 @@
 """Endpoints about provisioners, pools and workers. Source: docs/explanation/http-contract.md.
 
-The queue keeps a record of each that was declared or has called it. They may be used without a declaration.
+The queue keeps a record of each one that called the queue or was declared. None has to be declared first.
 """
 
 from collections.abc import Callable
@@ -36,7 +36,11 @@ _getting = partial(_experimental, "GET")
 
 
 def _declaring(route: str, title: str, scope: str, schema: str) -> Callable[[Handler], Endpoint]:
-    """A declaration without properties needs the scope of any: else every client could add records."""
+    """Makes the decorator of a declaring endpoint.
+
+    A declaration without properties needs the scope for at least one property. Otherwise every client could
+    add records.
+    """
     request = f"update-{schema}-request"
     response = f"{schema}-response"
     of_each = ForEach("property", "properties", f"queue:declare-{scope}#<property>")
@@ -52,10 +56,11 @@ def _declaring(route: str, title: str, scope: str, schema: str) -> Callable[[Han
     output="list-provisioners-response",
 )
 def list_provisioners(call: Call) -> Reply:
-    """All known provisioners, at most ``limit`` in a page. A page may hold fewer and not be the last.
+    """List all known provisioners, in pages of at most ``limit`` provisioners.
 
-    If more follow, the page has a continuationToken: send it as a query parameter for the next page. For
-    today's callers a provisioner ends with its last task queue.
+    If the page has a continuationToken, there are more: repeat the call with the token as a query parameter.
+    A page may have fewer entries than ``limit`` and still not be the last. For callers under
+    ``/api/queue/v1``, a provisioner exists as long as it has a task queue.
     """
     if call.is_todays:
         ask = call.authorize().services.workers.provisioners_of_today
@@ -70,8 +75,9 @@ def list_provisioners(call: Call) -> Reply:
     output="provisioner-response",
 )
 def get_provisioner(call: Call) -> Reply:
-    """The record of a provisioner. lastDateActive may be half an hour old. For today's callers it ends with
-    its last task queue.
+    """Get the record of a provisioner. Its lastDateActive may be half an hour old.
+
+    For callers under ``/api/queue/v1``, a provisioner exists as long as it has a task queue.
     """
     if call.is_todays:
         workers = call.authorize().services.workers
@@ -81,10 +87,10 @@ def get_provisioner(call: Call) -> Reply:
 
 @_declaring(_PROVISIONER, "Update a provisioner", "provisioner:<provisionerId>", "provisioner")
 def declare_provisioner(call: Call) -> Reply:
-    """Declare some properties of a provisioner, known or not. Its other properties are not changed.
+    """Declare some properties of a provisioner. Its other properties stay as they are.
 
-    It says that the provisioner is active, if it was not within six hours. Without properties, it needs the
-    scope of any property.
+    The provisioner need not be known. If it was not active in the last six hours, it becomes active. A call
+    without properties needs the scope for any one property.
     """
     return _declare(call)
 
@@ -96,7 +102,7 @@ def declare_provisioner(call: Call) -> Reply:
     output="list-workertypes-response",
 )
 def list_worker_types(call: Call) -> Reply:
-    """The known pools of a provisioner, in pages like those of listProvisioners."""
+    """List the known pools of a provisioner, in pages like listProvisioners."""
     return _page(call, ProvisionerPath(*call.params.values()), "workerTypes", WorkerRecord.to_wire)
 
 
@@ -107,7 +113,7 @@ def list_worker_types(call: Call) -> Reply:
     output="workertype-response",
 )
 def get_worker_type(call: Call) -> Reply:
-    """The record of a pool, with the actions of its provisioner whose context is ``worker-type``."""
+    """Get the record of a pool, and those actions of its provisioner whose context is ``worker-type``."""
     return _get(call)
 
 
@@ -115,7 +121,7 @@ def get_worker_type(call: Call) -> Reply:
 def declare_worker_type(call: Call) -> Reply:
     """Declare some properties of a pool, as declareProvisioner does for a provisioner.
 
-    The provisioner does not expire before its pool.
+    If the provisioner would expire before its pool, it now expires together with it.
     """
     return _declare(call)
 
@@ -129,10 +135,10 @@ def declare_worker_type(call: Call) -> Reply:
     output="list-workers-response",
 )
 def list_workers(call: Call) -> Reply:
-    """The known workers of a pool, in pages like those of listProvisioners.
+    """List the known workers of a pool, in pages like listProvisioners.
 
-    ``quarantined`` selects the workers that are quarantined (true) or are not (false); then a page may hold
-    few workers.
+    ``quarantined=true`` lists only the workers in quarantine, ``quarantined=false`` only the others. With it
+    a page may have very few workers.
     """
     return _page(call, PoolPath(*call.params.values()), "workers", _summary)
 
@@ -144,7 +150,7 @@ def list_workers(call: Call) -> Reply:
     output="worker-response",
 )
 def get_worker(call: Call) -> Reply:
-    """The record of a worker: its last claimed runs, and until when it is quarantined, if it is."""
+    """Get the record of a worker: the last runs that it claimed, and how long it is in quarantine."""
     return _get(call)
 
 
@@ -157,11 +163,11 @@ def get_worker(call: Call) -> Reply:
     output="worker-response",
 )
 def quarantine_worker(call: Call) -> Reply:
-    """Give a worker no work until that time; a time in the past ends its quarantine. ``quarantineInfo`` says
-    why. It is kept with the client and the time of the call, for the last 20 calls.
+    """Give a worker no more work until ``quarantineUntil``. A time in the past ends its quarantine.
 
-    claimWork gives it no task, and claimTask is a conflict. It may finish the runs that it has claimed. An
-    unknown worker is not found.
+    During the quarantine claimWork gives it no task, and claimTask answers 409. The worker may finish the
+    runs that it has claimed. If the queue does not know the worker, the answer is 404. ``quarantineInfo``
+    says why; the record of the worker keeps it for the last 20 calls, with the client and the time.
     """
     until = given(call.body, "quarantineUntil", parse_time)
     info = call.body.get("quarantineInfo", "")
@@ -171,7 +177,7 @@ def quarantine_worker(call: Call) -> Reply:
 
 @_declaring(f"{_WORKER_TYPE}/{_OF_WORKER}", "Declare a worker", f"worker:{_OF_POOL}/{_OF_WORKER}", "worker")
 def declare_worker(call: Call) -> Reply:
-    """Declare when a worker expires, known or not. Without a property, declare that it is active."""
+    """Declare when a worker expires, or, without a property, that it is active. It need not be known."""
     return _declare(call)
 
 
@@ -203,7 +209,7 @@ def _page(
 
 
 def _summary(record: WorkerRecord) -> dict[str, Any]:
-    """A worker in a list."""
+    """The worker's entry in a list."""
     wire = record.to_wire()
     names = (
         "workerGroup",
