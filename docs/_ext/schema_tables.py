@@ -25,6 +25,8 @@ def shapes() -> str:
 
 def _table(schema: Schema) -> str:
     rows = [f"| `{name}` | {kind} | {need} |" for name, kind, need in _rows(schema, "")]
+    if not rows:
+        return "An empty object.\n"
     return "\n".join(["| property | value | presence |", "| --- | --- | --- |", *rows, ""])
 
 

@@ -103,7 +103,7 @@ def _answer(call: Call) -> Response:
 def _exchange(name: str, project: str) -> str:
     short = name.removeprefix(f"exchange/{project}/v1/")
     if short not in EXCHANGES:
-        raise InvalidRequestArguments(f"there is no exchange {name!r}: expected one of {', '.join(EXCHANGES)}")
+        raise InvalidRequestArguments(f"exchange is {name!r}: expected one of {', '.join(EXCHANGES)}")
     return short
 
 
