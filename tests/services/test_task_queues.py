@@ -77,6 +77,18 @@ def test_changes_of_this_process_are_counted_at_once_without_a_read() -> None:
     assert reading.count == 1
 
 
+def test_what_is_known_without_a_read_is_all_of_a_process_that_is_alone(harness: Harness) -> None:
+    queues = harness.services.task_queues
+    assert queues.known_counts(is_alone=True) is None
+    queues.open_counts()
+    harness.create()
+    assert queues.known_counts(is_alone=False) == queues.open_counts()
+    harness.clock.advance(MAX_AGE)
+    assert queues.known_counts(is_alone=False) is None
+    known = queues.known_counts(is_alone=True) or {}
+    assert {key: value.count for key, value in known.items()} == {(POOL, "lowest", "pending"): 1}
+
+
 def test_changes_of_other_processes_are_counted_after_2_seconds() -> None:
     harness, reading = Harness(), Reading()
     services = harness.replica(reading, caches_tasks=True)

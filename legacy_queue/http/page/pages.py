@@ -6,7 +6,7 @@ They are rendered here; the script only fetches again what changes. What a task'
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial, wraps
@@ -41,6 +41,7 @@ from legacy_queue.life.picture import legend_html, life_html
 from legacy_queue.life.words import request_words
 from legacy_queue.services.artifacts.artifacts import Artifacts
 from legacy_queue.services.events.event_buffer import MAX_EVENTS
+from legacy_queue.services.inspection.explanation import Wait
 from legacy_queue.services.inspection.pools import Pool
 from legacy_queue.services.inspection.recent_events import RECENT, recent_events
 from legacy_queue.services.services import Services
@@ -55,6 +56,7 @@ _ORDERS: Mapping[str, Callable[[Pool], Any]] = {
 }
 _POOLS = 75  # at once: with the longest names, 60 kB
 _TASKS = 50
+_POOL_FILTERS = 8  # of the tasks, those with the most
 _MAX_OF_TASK = 100  # dependents, and artifacts of a run
 _MAX_DEFINITION = 100_000  # characters
 _MAX_OF_GROUP = 1000  # tasks that are counted
@@ -202,14 +204,18 @@ def pool_page(call: Call, site: Site) -> Values:
         for state in ("pending", "running")
     }
     oldest = [json.loads(item)["taskId"] for item in tasks["pending"].items[:1]]
-    sentences = []
+    waits: Sequence[Wait] = ()
     with suppress(ResourceNotFound):
-        sentences = [wait.sentence for task_id in oldest for wait in services.wait_reasons.of(task_id)[1]]
+        waits = [wait for task_id in oldest for wait in services.wait_reasons.of(task_id)[1]]
+    wire = pool_wire(pool)
     return {
-        "pool": pool_wire(pool),
+        "pool": wire,
+        "rows": [*_rows(wire)],
         "tasks": {state: [*map(json.loads, page.items)] for state, page in tasks.items()},
         "oldest": oldest,
-        "waits": sentences,
+        "waits": waits,
+        "gravity": gravity("pending", waits[0].situation) if waits else "",
+        "left": duration_words,
         "is_known": bool(pool.callers or pool.pending or pool.running),
     }
 
@@ -229,6 +235,7 @@ def tasks_page(call: Call, site: Site) -> Values | Response:
     return {
         "tasks": [*map(json.loads, found.items)],
         "further": token_of(call, found.after) if found.after is not None else None,
+        **_known_counts(site.services, query),
         "is_newest_first": listing.knows_age and not wanted.group_id,
         "other_pools": sum(_is_named(pool.task_queue_id, words) for pool in pools),
         "other_workers": sum(
@@ -255,7 +262,7 @@ def task_page(call: Call, site: Site) -> Values:
     files = [{**json.loads(it), "runId": run_id} for run_id, page in lists.items() for it in page.items]
     return {
         "task": answer,
-        "gravity": gravity(answer),
+        "gravity": gravity(task.state, answer["waitsFor"][0]["situation"]),
         "created": task.definition.created,
         "definition": indented(task.definition.wire, _MAX_DEFINITION)[:_MAX_DEFINITION],
         "max_definition": _MAX_DEFINITION,
@@ -351,6 +358,30 @@ def _artifact_path(task_id: str, file: Mapping[str, Any]) -> str:
     """One segment for the name: a browser would follow the ``..`` of a longer path."""
     name = quote(file["name"], safe="")
     return f"/api/queue/v1/task/{task_id}/runs/{file['runId']}/artifacts/{name}"
+
+
+def _rows(pool: Mapping[str, Any]) -> Iterator[Values]:
+    """The priorities that have tasks or messages; ``hidden``: in how many seconds each message is visible."""
+    for entry in pool["priorities"]:
+        times = [it["visibleIn"] for it in pool["messages"] if it["priority"] == entry["priority"]]
+        if times or entry["pendingTasks"] or entry["claimedTasks"]:
+            hidden = [time for time in times if time]
+            yield {**entry, "hidden": hidden, "visible": len(times) - len(hidden)}
+
+
+def _known_counts(services: Services, query: Mapping[str, str]) -> Values:
+    """How many tasks the filters lead to, as far as it costs no read of storage: by state, and by pool."""
+    by_state = Counter(pending=0, running=0)
+    by_pool: Counter[str] = Counter()
+    known = services.task_queues.known_counts(is_alone=not services.processes.others())
+    if known is None or query.get("group") or query.get("q"):
+        return {"by_state": {}, "by_pool": []}
+    for (pool, _, state), counted in known.items():
+        if query.get("pool", "") in ("", pool):
+            by_state[state] += counted.count
+        if query.get("state", "all") in ("all", "unresolved", state):
+            by_pool[pool] += counted.count
+    return {"by_state": by_state, "by_pool": by_pool.most_common(_POOL_FILTERS)}
 
 
 def _is_named(name: str, words: Sequence[str]) -> bool:

@@ -4,11 +4,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from legacy_queue.domain.times import duration_words, parse_time
-from legacy_queue.services.inspection.explanation import WaitSituation
 
 LOGS = "public/logs/"
 # how bad it is that a task waits for this; else it is as it should be
-_GRAVITIES: Mapping[WaitSituation, str] = {
+_GRAVITIES: Mapping[str, str] = {
     "never-polled": "bad",
     "quarantined": "bad",
     "proof-required": "bad",
@@ -22,11 +21,9 @@ _GRAVITIES: Mapping[WaitSituation, str] = {
 _OF_RESOLVED = {"completed": "good", "failed": "bad", "exception": "warn"}
 
 
-def gravity(answer: Mapping[str, Any]) -> str:
-    """Of an answer of inspectTask: "bad", "warn", "info" or "good"."""
-    return _OF_RESOLVED.get(
-        answer["status"]["state"], _GRAVITIES.get(answer["waitsFor"][0]["situation"], "info")
-    )
+def gravity(state: str, situation: str) -> str:
+    """How bad it is that a task in that state waits for this first: "bad", "warn", "info" or "good"."""
+    return _OF_RESOLVED.get(state) or _GRAVITIES.get(situation, "info")
 
 
 def run_rows(

@@ -51,6 +51,17 @@ class TaskQueues:
         """The unresolved tasks by taskQueueId, priority and state."""
         return self._open_tasks().open_counts()
 
+    def known_counts(self, *, is_alone: bool) -> Mapping[tuple[str, str, str], OpenCount] | None:
+        """``open_counts`` without a read of storage; None if this process does not know them.
+
+        ``is_alone``: no other process changes tasks, so what was read is still true.
+        """
+        reading = self._reading
+        if reading is None or reading.open_tasks.is_full:
+            return None
+        is_true = is_alone or self._clock.monotonic() < reading.until
+        return reading.open_tasks.open_counts() if is_true else None
+
     def tasks(
         self, task_queue_id: str, state: str, after: str, limit: int, render: Callable[[Task], bytes]
     ) -> Page[str]:
