@@ -1,53 +1,76 @@
-"""The dependencies of a task group as a picture."""
+"""The dependencies of a task group as a picture: the rows of a table."""
 
 import re
-from itertools import pairwise
 from typing import Any
 
 from lxml import etree
 
-from legacy_queue.http.page.group_picture import group_svg
+from legacy_queue.domain.states import RESOLVED, UNRESOLVED
+from legacy_queue.http.page.group_picture import group_rows
 
 
 def task(task_id: str, *dependencies: str, name: str = "", state: str = "pending") -> dict[str, Any]:
     return {"taskId": task_id, "name": name, "state": state, "dependencies": dependencies}
 
 
-def drawn(*tasks: dict[str, Any]) -> tuple[dict[str, tuple[float, float]], int]:
-    """The place of each task's node, by its taskId, and the number of lines."""
-    picture = etree.fromstring(group_svg(tasks))
-    nodes = {}
-    for link in picture.iterfind("a"):
-        [node] = link.iterfind("circle")
-        place = float(node.get("cx", "")), float(node.get("cy", ""))
-        nodes[link.get("href", "").removeprefix("/ui/tasks/")] = place
-    return nodes, len(picture.findall("g/path"))
+class Graph:
+    """The rows of these tasks."""
+
+    def __init__(self, *tasks: dict[str, Any]) -> None:
+        self.rows = [*group_rows(tasks)]
+        self.order = [row.task["taskId"] for row in self.rows]
+        self.pictures = [etree.fromstring(row.svg) for row in self.rows]
+        self.shapes = [picture[1] for picture in self.pictures]
+
+    def x(self, task_id: str) -> float:
+        """Where the shape of a task is."""
+        place = self.shapes[self.order.index(task_id)].get("transform", "")
+        return float(re.findall(r"[\d.]+", place)[0])
+
+    def lines(self, task_id: str) -> list[tuple[float, str]]:
+        """The lines in the row of a task: where each begins, and the rest of its path."""
+        path = self.pictures[self.order.index(task_id)][0].get("d", "")
+        return [(float(x), rest) for x, rest in re.findall(r"M([\d.]+)([^M]*)", path)]
 
 
-def test_a_task_is_right_of_and_below_each_of_its_dependencies() -> None:
-    nodes, lines = drawn(task("c", "a", "b"), task("b", "a", "b", "elsewhere"), task("a"), task("d"))
-    assert (len(nodes), lines) == (4, 3)
-    assert drawn() == ({}, 0)
-    for required, dependent in (("a", "b"), ("a", "c"), ("b", "c")):
-        assert nodes[required] < nodes[dependent]
-        assert nodes[required][1] < nodes[dependent][1]
+def test_a_task_is_right_of_and_below_each_of_its_dependencies_and_a_line_leads_to_it() -> None:
+    graph = Graph(task("c", "a", "b"), task("b", "a", "b", "elsewhere"), task("a"), task("d"))
+    assert graph.order == ["a", "b", "c", "d"]
+    assert graph.x("a") < graph.x("b") < graph.x("c")
+    assert graph.lines("a") == [(graph.x("a"), " 17V999")]
+    passing, to_b, from_b = sorted(graph.lines("b"))
+    assert passing[0] == to_b[0] == graph.x("a")
+    assert (passing[1], from_b) == ("-99V4q0 6 6 6H17", (graph.x("b"), " 17V999"))
+    assert {x for x, _ in graph.lines("c")} == {graph.x("a"), graph.x("b")}
+    assert graph.lines("d") == []
+    assert [row.requires for row in graph.rows] == [[], ["a"], ["a", "b"], []]
+    assert Graph().rows == []
 
 
-def test_a_chain_of_200_tasks_fits_into_the_picture() -> None:
+def test_a_chain_is_a_straight_line() -> None:
     chain = [task(str(number), *([str(number - 1)] if number else [])) for number in range(200)]
-    nodes, lines = drawn(*reversed(chain))
-    assert lines == 199
-    assert max(x for x, _ in nodes.values()) < 200
-    heights = sorted(y for _, y in nodes.values())
-    assert {after - before for before, after in pairwise(heights)} == {22}
+    graph = Graph(*reversed(chain))
+    assert graph.order == [str(number) for number in range(200)]
+    assert {graph.x(task_id) for task_id in graph.order} == {8}
 
 
-def test_a_name_is_text_and_is_cut_where_it_has_no_room() -> None:
-    name = "<script>&" + "n" * 100
-    picture = etree.fromstring(group_svg([task("a", name=name, state="completed"), task("b", "a")]))
-    label, other = picture.findall("a/text")
-    assert re.fullmatch("completed <script>&n+…n+", str(label.text))
-    assert float(label.get("x", "")) + len(str(label.text)) * 7.25 <= 400
-    assert other.text == "pending b"
-    titles = [title.text for title in picture.findall("a/title")]
-    assert titles == [f"{name}: completed", f"b: pending, requires {name}"]
+def test_lines_that_go_on_side_by_side_have_lanes_of_their_own_and_fit_beside_the_names() -> None:
+    for count in (28, 198):
+        many = [task(str(number), "root") for number in range(count)]
+        graph = Graph(task("root"), *many, task("end", *(each["taskId"] for each in many)))
+        assert len({graph.x(task_id) for task_id in graph.order}) >= 30
+        assert max(float(picture.get("width", "")) for picture in graph.pictures) <= 136
+    assert sum(len(row.svg) for row in graph.rows) < 70_000
+
+
+def test_states_differ_in_their_shapes_and_tasks_are_drawn_in_the_order_that_they_are_given() -> None:
+    tasks = [task(state, state=state) for state in (*UNRESOLVED, *RESOLVED)]
+    graph = Graph(*tasks)
+    assert graph.order == [each["taskId"] for each in tasks]
+    assert [shape.get("class") for shape in graph.shapes] == graph.order
+    assert len({etree.tostring(shape[0]) for shape in graph.shapes}) == 6
+
+
+def test_a_task_says_the_names_of_what_it_requires() -> None:
+    rows = Graph(task("a", name="<b>"), task("b", "a")).rows
+    assert rows[1].requires == ["<b>"]

@@ -315,7 +315,7 @@ def test_a_task_leads_to_its_dependents_its_group_and_its_artifacts(queue: Queue
     assert not [link for link in links if "/.." in link]
     log = f"/api/queue/v1/task/{first}/runs/0/artifacts/public%2Flogs%2Flive.log"
     assert page.xpath("//*[@id='log-link']/@href") == [log]
-    drawn = tree_of(shown(queue, f"/ui/groups/{first}")).xpath("//*[name()='svg']//*[name()='a']/@href")
+    drawn = tree_of(shown(queue, f"/ui/groups/{first}")).xpath("//tr[td/*[name()='svg']]/td[2]/a/@href")
     assert drawn == [f"/ui/tasks/{first}", f"/ui/tasks/{second}"]
 
 

@@ -1,86 +1,104 @@
-"""The dependencies of a group's tasks as a picture: a row for each task, those it depends on above it."""
+"""The dependencies of a group's tasks as a picture: a row for each task, below all tasks that it requires.
+
+A line leads down from a task to those that require it. Up to 30 lines that go on side by side have lanes of
+their own. The rows are those of a table: lines are longer than a row can be high, and the table's style cuts
+them at its edges.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
-from html import escape
-from typing import Any
+from typing import Any, NamedTuple
 
-_ROW = 22  # height of a row, in units of the picture
-_WIDTH = 400
-_MAX_STEP = 18  # between two levels
-_MAX_INDENT = 120  # of all levels
-_SHIFTS = 5  # places of the tasks of a level, so that lines of different tasks differ
-_CHARACTER = 7.25  # the width of monospace text of 12 px
+_STEP = 16  # CSS pixels between two lanes, or less if there are many
+_MIN_STEP = 4  # lanes that would be closer are one
+_MAX_WIDTH = 120  # of all lanes
+_MIDDLE = 10  # of a row's first line of text
+_GAP = 7  # between a line and the shape of a task
+_SHAPES = {  # in the order of a task's life
+    "unscheduled": '<circle r="4" stroke-dasharray="1.5 1.65"/>',
+    "pending": '<circle r="4"/>',
+    "running": '<circle r="4.5" fill="currentColor"/>',
+    "completed": '<path d="M-5 0-1.5 4 5-4" stroke-width="2.5"/>',
+    "failed": '<path d="M-4-4 4 4M-4 4 4-4" stroke-width="2.5"/>',
+    "exception": '<path d="M0-5 5 4H-5Z" fill="currentColor"/>',
+}
 
 ShownTask = Mapping[str, Any]
 
 
-def group_svg(tasks: Sequence[ShownTask]) -> str:
-    """SVG of the tasks: each has ``taskId``, ``name``, ``state`` and its ``dependencies``.
+class GroupRow(NamedTuple):
+    """A task, the names of the tasks of the group that it requires, and the SVG of its row."""
 
-    A task is right of and below all of its dependencies in the group. Its row links to its page.
-    """
+    task: ShownTask
+    requires: Sequence[str]
+    svg: str
+
+
+def group_rows(tasks: Sequence[ShownTask]) -> Iterator[GroupRow]:
+    """The rows in their order. Each task has ``taskId``, ``name``, ``state`` and its ``dependencies``."""
     known = {task["taskId"]: task for task in tasks}
     required = {
         task_id: [each for each in task["dependencies"] if each in known and each != task_id]
         for task_id, task in known.items()
     }
-    levels = dict(_in_order(required))
-    step = min(_MAX_STEP, _MAX_INDENT / max(1, *levels.values(), 1))
-    places = {
-        task_id: (8 + step * (level + row % _SHIFTS / (_SHIFTS + 1)), _ROW * (row + 0.5))
-        for row, (task_id, level) in enumerate(levels.items())
-    }
-    lines = [_line(places[one], places[task_id]) for task_id in levels for one in required[task_id]]
-    labels = 10 + max((x for x, _ in places.values()), default=0)  # right of all lines
-    rows = [
-        _row(known[task_id], [known[one] for one in required[task_id]], *places[task_id], labels)
-        for task_id in levels
-    ]
-    return (
-        f'<svg class="picture" viewBox="0 0 {_WIDTH} {_ROW * len(rows)}" width="100%" role="group" '
-        f'aria-label="{len(rows)} tasks and {len(lines)} dependencies among them" font-size="12" '
-        'font-family="ui-monospace, monospace"><g fill="none" stroke="currentColor" stroke-opacity="0.6">'
-        f"{''.join(lines)}</g>{''.join(rows)}</svg>"
-    )
+    order = [*_in_order(required)]
+    last = {other: row for row, task_id in enumerate(order) for other in required[task_id]}
+    lanes = _lanes(order, required, last)
+    step = min(_STEP, _MAX_WIDTH / max(1, *lanes.values(), 1))
+    places = {task_id: 8 + round(step * lane / _MIN_STEP) * _MIN_STEP for task_id, lane in lanes.items()}
+    width = 8 + max(places.values(), default=0)
+    going_on: set[str] = set()
+    for row, task_id in enumerate(order):
+        going_on = {other for other in going_on if last[other] > row}
+        lines = [f"M{places[other]}-99V999" for other in going_on]
+        lines += [_line(places[other], places[task_id]) for other in required[task_id]]
+        if task_id in last:
+            going_on.add(task_id)
+            lines.append(f"M{places[task_id]} {_MIDDLE + _GAP}V999")
+        state = known[task_id]["state"]
+        shape = f'<g class="{state}" transform="translate({places[task_id]} {_MIDDLE})">{_SHAPES[state]}</g>'
+        lane = f'<path d="{"".join(sorted({*lines}))}"/>'
+        svg = f'<svg width="{width}" height="20" aria-hidden="true">{lane}{shape}</svg>'
+        names = [str(known[other]["name"] or other) for other in required[task_id]]
+        yield GroupRow(known[task_id], names, svg)
 
 
-def _in_order(required: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, int]]:
-    """Each task and its level, as soon as possible behind the last of those that it requires."""
+def _in_order(required: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """Each task as soon as possible after the last one that it requires."""
     dependents: dict[str, list[str]] = {task_id: [] for task_id in required}
     for task_id, others in required.items():
         for other in others:
             dependents[other].append(task_id)
     waits = {task_id: len(others) for task_id, others in required.items()}
-    levels: dict[str, int] = {}
-    ahead = [task_id for task_id, count in waits.items() if not count]
+    ahead = [task_id for task_id, count in waits.items() if not count][::-1]
     while ahead:
         task_id = ahead.pop()
-        levels[task_id] = 1 + max((levels[other] for other in required[task_id]), default=-1)
-        yield task_id, levels[task_id]
+        yield task_id
         for dependent in dependents[task_id]:
             waits[dependent] -= 1
-            ahead += [dependent] if not waits[dependent] else []
+        ahead += [each for each in reversed(dependents[task_id]) if not waits[each]]
 
 
-def _line(begin: tuple[float, float], end: tuple[float, float]) -> str:
-    """Down from a dependency, then to the right into the task."""
-    (x, y), (to_x, to_y) = begin, end
-    return f'<path d="M{x:.1f} {y:g}V{to_y - 5:g}L{min(x + 5, to_x):.1f} {to_y:g}H{to_x:.1f}"/>'
+def _lanes(
+    order: Sequence[str], required: Mapping[str, Sequence[str]], last: Mapping[str, int]
+) -> Mapping[str, int]:
+    """The lane of each task: right of the tasks that it requires, or below if it alone requires one."""
+    lanes: dict[str, int] = {}
+    taken: dict[int, str] = {}
+    dependents = [other for others in required.values() for other in others]
+    for row, task_id in enumerate(order):
+        taken = {lane: other for lane, other in taken.items() if last[other] >= row}
+        others = required[task_id]
+        lane = max((lanes[other] for other in others), default=-1)
+        if len(others) != 1 or dependents.count(others[0]) != 1:
+            lane = next(each for each in range(lane + 1, len(order) + 1) if each not in taken)
+        lanes[task_id] = lane
+        if task_id in last:
+            taken[lane] = task_id
+    return lanes
 
 
-def _row(task: ShownTask, required: Sequence[ShownTask], x: float, y: float, label: float) -> str:
-    room = int((_WIDTH - label - 2) / _CHARACTER) - len(task["state"]) - 1
-    name = _name(task)
-    if len(name) > room:  # names differ at their ends
-        name = f"{name[: room - room // 2 - 1]}…{name[-(room // 2) :]}"
-    after = f", requires {', '.join(map(_name, required))}" if required else ""
-    title = f"{_name(task)}: {task['state']}{after}"
-    return (
-        f'<a href="/ui/tasks/{task["taskId"]}"><title>{escape(title)}</title>'
-        f'<circle class="{task["state"]}" cx="{x:.1f}" cy="{y:g}" r="4.5" fill="currentColor"/><text '
-        f'x="{label:.1f}" y="{y + 4:g}" fill="currentColor">{task["state"]} {escape(name)}</text></a>'
-    )
-
-
-def _name(task: ShownTask) -> str:
-    return str(task["name"] or task["taskId"])
+def _line(begin: int, end: int) -> str:
+    """Down from a task that is required, then to the right to the one that requires it."""
+    if begin == end:
+        return f"M{begin}-99V{_MIDDLE - _GAP}"
+    return f"M{begin}-99V{_MIDDLE - 6}q0 6 6 6H{max(begin + 6, end - _GAP)}"

@@ -22,6 +22,7 @@ from legacy_queue.domain.events import EXCHANGES
 from legacy_queue.domain.ids import TASK_ID
 from legacy_queue.domain.json_bytes import to_json
 from legacy_queue.domain.priority import PRIORITIES
+from legacy_queue.domain.states import RESOLVED, UNRESOLVED
 from legacy_queue.domain.task import Task
 from legacy_queue.domain.times import age_words, duration_words, format_time, parse_time
 from legacy_queue.http.endpoint import Call, Endpoint
@@ -31,7 +32,7 @@ from legacy_queue.http.endpoints.inspect import SCOPE, SEARCHED, caller_wire, ex
 from legacy_queue.http.endpoints.migration import migration
 from legacy_queue.http.page.actions import page_endpoint, possible_actions
 from legacy_queue.http.page.attention import attention
-from legacy_queue.http.page.group_picture import group_svg
+from legacy_queue.http.page.group_picture import group_rows
 from legacy_queue.http.page.task_summary import LOGS, gravity, run_rows
 from legacy_queue.http.paging import position_in, token_of
 from legacy_queue.http.request_bodies import indented
@@ -246,7 +247,7 @@ def tasks_page(call: Call, site: Site) -> Values | Response:
 
 @page("/ui/tasks/<taskId>", "Task")
 def task_page(call: Call, site: Site) -> Values:
-    """A task: why it waits, its life as a picture, what it is about, and what can be done with it."""
+    """A task: why it is in its state, its runs, what happened to it, and what you can do with it."""
     listing = site.services.listing
     artifacts = site.services.artifacts
     task = site.services.tasks.load(call.task_id)
@@ -286,17 +287,18 @@ def task_page(call: Call, site: Site) -> Values:
 
 @page("/ui/groups/<taskGroupId>", "Group")
 def group_page(call: Call, site: Site) -> Values:
-    """A task group: its counts, and its dependencies as a picture."""
+    """A task group: its tasks in the order of their dependencies, which are drawn beside them."""
     group = site.services.groups.load(call.params["taskGroupId"])
     listed = site.services.listing.group(group.task_group_id, "", _MAX_OF_GROUP, _row_json)
     tasks = [*map(json.loads, listed.items)]
+    counts = Counter(task["state"] for task in tasks)
     return {
         "group": group_wire(group),
         "tasks": tasks[:_DRAWN],
         "counted": len(tasks),
         "has_more": listed.after is not None,
-        "counts": Counter(task["state"] for task in tasks),
-        "picture": Markup(group_svg(tasks)) if len(tasks) <= _DRAWN else None,  # noqa: S704
+        "counts": [(state, counts[state]) for state in (*UNRESOLVED, *RESOLVED) if counts[state]],
+        "rows": [*group_rows(sorted(tasks, key=_by_age))] if len(tasks) <= _DRAWN else None,
     }
 
 
@@ -333,6 +335,10 @@ def requests_page(call: Call, site: Site) -> Values:
 def migration_page(call: Call, _site: Site) -> Values:
     """Which protocol each caller speaks, for who may call getMigration too."""
     return {"report": migration.handler(call.of(migration))}
+
+
+def _by_age(row: Mapping[str, Any]) -> tuple[str, str]:
+    return row["created"], row["name"]
 
 
 def _row_json(task: Task) -> bytes:
