@@ -55,21 +55,21 @@ def test_a_task_whose_message_a_worker_has_received(harness: Harness) -> None:
     task_id = harness.create()
     for times, words in enumerate(["once", "2 times"], 1):
         assert harness.receive_one()
-        assert explained(harness, task_id, words, "In 5m")[0] == ("received", times * POLL_VISIBILITY)
+        assert explained(harness, task_id, words, "again in 5m")[0] == ("received", times * POLL_VISIBILITY)
         harness.clock.advance(POLL_VISIBILITY)
     assert first(harness, task_id) == "visible"
 
 
 def test_a_task_that_is_claimed(harness: Harness) -> None:
     task_id = harness.claimed()
-    words = ("group/alice has claimed run 0", "the task then is pending again.")
+    words = ("group/alice has claimed run 0", "the task is pending again.")
     assert explained(harness, task_id, *words)[0] == ("claimed", CLAIM_TIMEOUT)
     last = harness.claimed(retries=0)
-    assert first(harness, last, "the task then ends as exception") == "claimed"
+    assert first(harness, last, "the task becomes an exception") == "claimed"
     late = harness.claimed(deadline=format_time(NOW + 5 * MINUTE))
-    assert first(harness, late, "the task then has reached its deadline.") == "claimed"
+    assert first(harness, late, "the task has reached its deadline.") == "claimed"
     harness.clock.advance(CLAIM_TIMEOUT)
-    assert first(harness, task_id, "ended at 2030-01-02T03:24:05.678Z") == "claim-expired"
+    assert first(harness, task_id, "expired at 2030-01-02T03:24:05.678Z") == "claim-expired"
 
 
 @pytest.mark.parametrize("requires", ["all-completed", "all-resolved"])
@@ -155,9 +155,9 @@ def test_a_task_behind_others(harness: Harness) -> None:
     harness.create()
     harness.create(priority=HIGH.priority)
     task_id = harness.create()
-    assert first(harness, task_id, "2 messages") == "behind"
+    assert first(harness, task_id, "2 other messages") == "behind"
     assert harness.receive(1, HIGH)
-    assert first(harness, task_id, "1 message ") == "behind"
+    assert first(harness, task_id, "1 other message ") == "behind"
 
 
 def test_a_task_that_is_offered_again_after_a_while(harness: Harness) -> None:

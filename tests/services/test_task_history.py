@@ -74,7 +74,7 @@ def test_of_azure_neither_polls_nor_a_hidden_message_are_called_missing() -> Non
     facts = Facts(NOW, {}, [], Peeked([], hidden=3), 0, is_proof_required=False, sees_polls=False)
     assert [wait.situation for wait in explain(pending(), facts)] == ["never-polled", "not-shown", "deadline"]
     waits = {wait.situation: wait.sentence for wait in explain(pending(), replace(facts, callers=[caller]))}
-    assert waits["polled"].endswith(" ago. Polls of Azure are not shown.")
+    assert waits["polled"].endswith(" ago. Polls of Azure do not count: this server does not see them.")
 
 
 def test_the_sweeper_is_promised_unless_it_counts_and_another_message_hides_that_one_is_missing() -> None:

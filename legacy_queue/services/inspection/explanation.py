@@ -1,8 +1,8 @@
-"""What a task waits for, and until when: sentences for a person, derived from what is stored.
+"""Explains in sentences for a person what a task waits for, and until when.
 
-Nothing is recorded for an explanation, so it cannot disagree with the queue. Each sentence is true at the
-time of the facts; ``until`` is when it stops being true if no worker or client does anything. The first
-sentence is what to act on first.
+The sentences are derived from what is stored. Nothing is recorded for them, so they cannot disagree with the
+queue. Each sentence is true at the time of its facts. If no worker or client does anything, it stops being
+true at ``until``. The first sentence is the one to act on first.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,7 +20,7 @@ from legacy_queue.domain.task import Run, Task
 from legacy_queue.domain.times import duration_words, format_time
 
 _MAX_NAMES = 5  # in a sentence
-_MAY_COME = timedelta(minutes=5)  # after it has asked, a worker without a task is taken for alive
+_MAY_COME = timedelta(minutes=5)  # for so long after its last call, an idle worker counts as alive
 _SIMILAR = 0.8  # of difflib's ratio: my-wroker is 0.9 of my-worker
 
 
@@ -48,80 +48,79 @@ WaitSituation = Literal[
     "resolved",
 ]
 
-# what each says of the task, and when that ends by itself: the ``until`` of the wait
+# what each situation says about the task, and when it ends by itself: the ``until`` of the wait
 WAIT_SITUATIONS: Mapping[WaitSituation, tuple[str, str]] = {
     "never-polled": (
-        "No worker or client has called for its pool in ten days; a pool of a similar name is named.",
+        "No worker or client has asked for its pool in ten days. A pool of a similar name is named.",
         "",
     ),
     "quarantined": (
-        "Each worker that claimed for its pool is quarantined.",
-        "the first of the quarantines ends",
+        "Every worker that has claimed for its pool is quarantined.",
+        "the first quarantine ends",
     ),
     "running-canceled": (
-        "The workers of its pool still run a task that was canceled, or is past its deadline.",
+        "The workers of its pool are still running tasks that were canceled or are past their deadline.",
         "the last of these claims ends",
     ),
     "proof-required": (
-        "Its pool has the policy `required`; claims of this run lacked messageId, receipt or signature.",
+        "Its pool has the policy `required`. Claims of this run lacked messageId, receipt or signature.",
         "",
     ),
-    "visible": ("The next poll of its pool receives its message.", ""),
-    "behind": ("Other messages, of its priority or a higher one, are delivered before its own.", ""),
+    "visible": ("Its message is visible. The next poll of its pool receives it.", ""),
+    "behind": ("Other messages of the same or a higher priority are delivered first.", ""),
     "received": (
-        "A worker has received its message, and has not claimed the task.",
+        "A worker has received its message, but has not claimed the task yet.",
         "the message is visible again",
     ),
-    "delayed": ("Its message is hidden, as after a refused claim.", "the message is visible"),
+    "delayed": ("Its message is hidden, for example after a refused claim.", "the message is visible"),
     "message-missing": (
-        "Its message was lost.",
-        "the sweeper has offered the run again; on Azure, if other runs have no message too many",
+        "Its message is lost.",
+        "the sweeper has offered the run again; on Azure no time if other runs have too many messages",
     ),
     "not-shown": (
-        "Storage does not show its message: Azure shows the first 32 visible ones of a queue, a file 5,000.",
+        "Storage does not show its message. Azure shows 32 visible messages of a queue, a file 5,000.",
         "",
     ),
-    "polled": ("Which worker or client asked for work of its pool last, and when.", ""),
+    "polled": ("This worker or client was the last to ask for work of its pool.", ""),
     "claimed": ("A worker has claimed it.", "`takenUntil`"),
-    "claim-expired": ("Its claim has ended: the server or the next poll ends its run.", ""),
+    "claim-expired": ("Its claim has expired. The server or the next poll ends its run.", ""),
     "dependency-failed": (
-        "A dependency is resolved otherwise than the task requires, or does not exist any more.",
+        "A dependency did not end as the task requires, or no longer exists.",
         "",
     ),
-    "blocked": ("It waits for dependencies that are not resolved.", ""),
-    "unscheduled": ("It waits for scheduleTask.", ""),
-    "released": ("Its dependencies are resolved: the server schedules it now.", ""),
-    "unpublished": ("Events of it may wait for the broker.", ""),
-    "deadline": ("Its deadline ends it, if nothing does before.", "its deadline"),
-    "deadline-passed": ("Its deadline has passed: the server makes it an exception now.", ""),
-    "resolved": ("It waits for nothing.", ""),
+    "blocked": ("It waits for dependencies that are not resolved yet.", ""),
+    "unscheduled": ("It waits for a call of scheduleTask.", ""),
+    "released": ("All its dependencies are resolved. The server is scheduling it now.", ""),
+    "unpublished": ("The broker was away. Some of its events may not be published yet.", ""),
+    "deadline": ("If it is not resolved before its deadline, it becomes an exception.", "its deadline"),
+    "deadline-passed": ("Its deadline has passed. The server is making it an exception now.", ""),
+    "resolved": ("It is resolved, and waits for nothing.", ""),
 }
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What is stored beside a task.
-
-    ``required`` has the state of each dependency that the task waits for, "" if there is no such task.
-    ``callers`` are the workers and clients of all pools that have called, ``queue`` the messages of
-    the task's pool, ``messages_needed`` how many tasks of it need a message, None where the sweeper does not
-    count but sees each message. ``last_runs`` has the taskId and the run that a worker of it claimed last, by
-    the worker's name. ``sees_polls``: workers poll this server, and not Azure.
-    """
+    """What is stored about a task's dependencies, and about the messages and callers of its pool."""
 
     now: datetime
+    # the state of each dependency that the task waits for; "" if that task does not exist
     required: Mapping[str, str]
+    # the workers and clients of all pools that have called
     callers: Sequence[Caller]
+    # the messages of the task's pool
     queue: Peeked
+    # how many tasks of the pool need a message; None if the sweeper sees each message, and need not count
     messages_needed: int | None
     is_proof_required: bool
+    # by the name of each worker of the pool: the taskId and the run that it claimed last
     last_runs: Mapping[str, tuple[str, Run]] = field(default_factory=dict)
+    # whether workers poll this server, not Azure
     sees_polls: bool = True
 
 
 @dataclass(frozen=True)
 class Wait:
-    """Something that a task waits for; ``situation`` is its name for a program."""
+    """Something that a task waits for. Programs read ``situation``, people read ``sentence``."""
 
     situation: WaitSituation
     sentence: str
@@ -129,13 +128,13 @@ class Wait:
 
 
 def explain(task: Task, facts: Facts) -> list[Wait]:
-    """What the task waits for, the cause to act on first; of an unresolved task the last is its deadline."""
+    """What the task waits for. The cause to act on comes first. An unresolved task's deadline comes last."""
     run = task.last_run
     deadline = task.definition.deadline
     if run and run.is_resolved:
         return [Wait("resolved", f"It waits for nothing: {run.summary}.")]
     if facts.now >= deadline:
-        return [Wait("deadline-passed", "Its deadline has passed: the server makes it an exception now.")]
+        return [Wait("deadline-passed", "Its deadline has passed. The server is making it an exception now.")]
     if run is None:
         waits = [*_unscheduled(task, facts)]
     elif run.state == "running":
@@ -143,9 +142,9 @@ def explain(task: Task, facts: Facts) -> list[Wait]:
     else:
         waits = [*_obstacles(task, run, facts), _message(task, run, facts), *_last_call(task, facts)]
     if task.is_unpublished:
-        waits.append(Wait("unpublished", "The broker was away: events of it may not be published yet."))
+        waits.append(Wait("unpublished", "The broker was away. Some of its events may not be published yet."))
     left = _left(deadline - facts.now)
-    ends = f"If it is not resolved before, its deadline makes it an exception in {left}."
+    ends = f"If it is not resolved in the next {left}, its deadline makes it an exception."
     return [*waits, Wait("deadline", ends, deadline)]
 
 
@@ -153,21 +152,22 @@ def _unscheduled(task: Task, facts: Facts) -> Iterator[Wait]:
     requires = task.definition.requires
     others = {task_id: state for task_id, state in facts.required.items() if task_id != task.task_id}
     going_on = {task_id: state for task_id, state in others.items() if state in UNRESOLVED}
-    # they have ended in another way than the required one
+    # these did not end as the task requires
     wrong = {
-        task_id: state or "no such task any more"
+        task_id: state or "no longer exists"
         for task_id, state in others.items()
         if not state or (requires == "all-completed" and state in ("failed", "exception"))
     }
     if wrong:
-        why = f"It requires {requires}: {_states(wrong)}. A rerun of that, or scheduleTask, can schedule it."
+        why = f"These dependencies did not end as {requires} requires: {_states(wrong)}."
+        why = f"{why} Rerun them, or call scheduleTask for this task."
         yield Wait("dependency-failed", why)
     if going_on:
         yield Wait("blocked", f"It waits for {len(going_on)} of its dependencies: {_states(going_on)}.")
     if task.task_id in task.waits_for:
-        yield Wait("unscheduled", "It was defined, and waits for scheduleTask.")
+        yield Wait("unscheduled", "It was defined, and waits for a call of scheduleTask.")
     elif not wrong and not going_on:
-        yield Wait("released", "Its dependencies have ended: the server schedules it now.")
+        yield Wait("released", "All its dependencies are resolved. The server is scheduling it now.")
 
 
 def _states(states: Mapping[str, str]) -> str:
@@ -179,14 +179,14 @@ def _states(states: Mapping[str, str]) -> str:
 def _running(task: Task, run: Run, now: datetime) -> Wait:
     worker = f"{run.worker.worker_group}/{run.worker.worker_id}" if run.worker else "a worker"
     until = run.taken_until or now
-    end = "is pending again" if task.retries_left else "ends as exception, since it has no retries left"
+    end = "is pending again" if task.retries_left else "becomes an exception: it has no retries left"
     if until >= task.definition.deadline:
         end = "has reached its deadline"
     if run.has_expired(now):
-        why = f"The claim of {worker} on run {run.run_id} ended at {format_time(until)}."
-        return Wait("claim-expired", f"{why} As soon as the server looks or a worker polls, the task {end}.")
-    why = f"{worker} has claimed run {run.run_id} for {_left(until - now)} more."
-    return Wait("claimed", f"{why} Unless that worker reclaims it, the task then {end}.", until)
+        why = f"The claim of {worker} on run {run.run_id} expired at {format_time(until)}."
+        return Wait("claim-expired", f"{why} When the server notices, or a worker polls, the task {end}.")
+    why = f"{worker} has claimed run {run.run_id}. If it does not reclaim or report the run"
+    return Wait("claimed", f"{why} in the next {_left(until - now)}, the task {end}.", until)
 
 
 def _obstacles(task: Task, run: Run, facts: Facts) -> Iterator[Wait]:
@@ -201,26 +201,26 @@ def _obstacles(task: Task, run: Run, facts: Facts) -> Iterator[Wait]:
     if workers and len(ends) == len(workers):
         names = ", ".join(caller.name for caller in workers[:_MAX_NAMES])
         until = min(ends)
-        why = f"Each worker that claimed for {pool} is quarantined: {names}, until {format_time(until)}"
-        yield Wait("quarantined", f"{why} at the earliest.", until)
+        why = f"Every worker that has claimed for {pool} is quarantined: {names}."
+        yield Wait("quarantined", f"{why} The first quarantine ends at {format_time(until)}.", until)
     yield from _misled(pool, workers, facts)
     refused = _refused(workers, run.scheduled)
     if facts.is_proof_required and refused:
         names = ", ".join(refused[:_MAX_NAMES])
-        why = f"{pool} has the policy required, and refused claims since this run is pending: {names}."
+        why = f"The policy of {pool} is required. Claims since this run became pending were refused: {names}."
         yield Wait("proof-required", why)
 
 
-@lru_cache(10_000)  # of many pools, an overview asks it again and again
+@lru_cache(10_000)  # an overview of many pools asks for the same sentences again and again
 def never_polled(pool: str, asked: tuple[str, ...]) -> str:
-    """The sentence for a pool without callers, where workers ask for others."""
+    """The sentence for a pool that nobody has asked for. ``asked`` are the pools that somebody asked for."""
     near = get_close_matches(pool, asked, 1, _SIMILAR)
     why = f"No worker has asked for {pool} in the last {CALLS_KEPT.days} days."
     return why + (f" Workers ask for {near[0]}." if near else "")
 
 
 def _misled(pool: str, workers: Sequence[Caller], facts: Facts) -> Iterator[Wait]:
-    """The workers that run what was canceled, unless another worker may come."""
+    """Names the workers that still run canceled tasks, unless another worker may come."""
     shown: list[str] = []
     ends: list[datetime] = []
     for caller in workers:
@@ -235,13 +235,13 @@ def _misled(pool: str, workers: Sequence[Caller], facts: Facts) -> Iterator[Wait
         elif facts.now - caller.last_call < _MAY_COME:
             return
     if shown:
-        what = "a task that was canceled, or is past its deadline"
-        why = f"The workers of {pool} still run {what}: {', '.join(shown[:_MAX_NAMES])}."
-        yield Wait("running-canceled", f"{why} They learn it by their next reclaim or report.", max(ends))
+        what = "tasks that were canceled or are past their deadline"
+        why = f"The workers of {pool} are still running {what}: {', '.join(shown[:_MAX_NAMES])}."
+        yield Wait("running-canceled", f"{why} They learn this at their next reclaim or report.", max(ends))
 
 
 def _refused(workers: Sequence[Caller], since: datetime) -> list[str]:
-    """``group/id without receipt`` of each worker whose claims since then lacked a field."""
+    """``group/id without receipt`` for each worker whose claims since then lacked a field."""
     return [
         f"{caller.name} without {', '.join(missing)}"
         for caller in workers
@@ -251,43 +251,44 @@ def _refused(workers: Sequence[Caller], since: datetime) -> list[str]:
 
 
 def _message(task: Task, run: Run, facts: Facts) -> Wait:
-    """Where the message of the pending run is."""
+    """Says where the message of the pending run is."""
     mine = (task.task_id, run.run_id)
     messages = facts.queue.messages
     found = [number for number, message in enumerate(messages) if message.run == mine]
     if not found and facts.queue.hidden:
-        why = "Storage does not show its message: a worker has received it, or others are before it."
+        why = "Storage does not show its message: a worker has received it, or many others come first."
         return Wait("not-shown", why)
     if not found:
         needed = facts.messages_needed
         if needed is not None and not lacks_messages(needed, len(messages)):
-            why = "Its message is missing. As other runs have more messages than they need, the sweeper"
-            return Wait("message-missing", f"{why} offers it again only after workers have received those.")
-        # within ten minutes after that time, the sweeper looks
+            why = "Its message is missing. Other runs have more messages than they need. After workers have"
+            return Wait("message-missing", f"{why} received those, the sweeper offers the run again.")
+        # the sweeper looks within ten minutes after that time
         latest = next_look(run.scheduled, facts.now) + FIRST_LOOK
         why = f"Its message is missing. The sweeper offers the run again by {format_time(latest)}."
         return Wait("message-missing", why, latest)
-    # of several, the one that a worker receives first
+    # if it has several messages: the one that a worker receives first
     number = min(found, key=lambda number: messages[number].visible_in)
     message = messages[number]
     if message.visible_in > timedelta(0):
         return _hidden(message, facts.now)
     before = sum(not other.visible_in for other in messages[:number])
     if before:
-        count = "1 message is" if before == 1 else f"{before} messages are"
-        why = f"{count} delivered before its own, of priority {message.priority} or higher."
+        count = "1 other message" if before == 1 else f"{before} other messages"
+        are = "is" if before == 1 else "are"
+        why = f"{count} of priority {message.priority} or higher {are} delivered before its own."
         return Wait("behind", why)
-    return Wait("visible", "Its message is visible: the next poll of its pool receives it.")
+    return Wait("visible", "Its message is visible. The next poll of its pool receives it.")
 
 
 def _hidden(message: PeekedMessage, now: datetime) -> Wait:
     until = now + message.visible_in
     left = _left(message.visible_in)
     if not message.dequeue_count:
-        return Wait("delayed", f"Its message is hidden for {left} more: then a worker can receive it.", until)
+        return Wait("delayed", f"Its message is hidden. A worker can receive it in {left}.", until)
     times = "once" if message.dequeue_count == 1 else f"{message.dequeue_count} times"
-    why = f"A worker has received its message ({times} so far) and not claimed the task yet."
-    return Wait("received", f"{why} In {left} the message is visible again.", until)
+    why = f"A worker has received its message ({times} so far), but has not claimed the task yet."
+    return Wait("received", f"{why} The message is visible again in {left}.", until)
 
 
 def _last_call(task: Task, facts: Facts) -> Iterator[Wait]:
@@ -296,8 +297,8 @@ def _last_call(task: Task, facts: Facts) -> Iterator[Wait]:
         last = max(callers, key=lambda caller: caller.last_call)
         ago = _left(facts.now - last.last_call)
         pool = task.work_queue.task_queue_id
-        unseen = "" if facts.sees_polls else " Polls of Azure are not shown."
-        yield Wait("polled", f"{last.name} was the last to ask for {pool}, {ago} ago.{unseen}")
+        unseen = "" if facts.sees_polls else " Polls of Azure do not count: this server does not see them."
+        yield Wait("polled", f"{last.name} was the last to ask for work of {pool}, {ago} ago.{unseen}")
 
 
 def _left(duration: timedelta) -> str:
