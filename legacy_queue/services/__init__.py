@@ -1,5 +1,5 @@
-"""The use cases: read, decide (domain), schedule, hold, write, publish.
+"""The use cases of the queue. Each reads, lets the domain decide, writes, and publishes.
 
-Each room is a package and says what it is for; ``services`` makes the services of a process. The caller
-is authorized already: nothing here knows of HTTP, of a vendor's SDK, or of how a process is started.
+Each package says in its docstring what it is for. The module ``services`` makes the services of a process.
+The caller is already authorized. Nothing here knows about HTTP, a vendor's SDK, or how a process is started.
 """

@@ -1,4 +1,4 @@
-"""Stops background work while the clock is moved, so that events happen in the order of their times."""
+"""Stops background work while the clock is moved, so that everything happens in the order of the times."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -6,7 +6,9 @@ from threading import Condition
 
 
 class BackgroundGate:
-    """Many threads can ``pass_through`` at once; while a thread has ``closed`` the gate, none can."""
+    """Many threads can ``pass_through`` at the same time. While one thread has ``closed`` the gate,
+    none can.
+    """
 
     def __init__(self) -> None:
         self._changed = Condition()
@@ -15,7 +17,7 @@ class BackgroundGate:
 
     @contextmanager
     def pass_through(self) -> Iterator[None]:
-        """Wait until the gate is open. A wait inside must end when ``closed`` calls its ``end_waits``."""
+        """Wait until the gate is open. Code inside must stop waiting when ``closed`` calls ``end_waits``."""
         with self._changed:
             self._changed.wait_for(lambda: not self._is_closed)
             self._inside += 1
@@ -28,7 +30,10 @@ class BackgroundGate:
 
     @contextmanager
     def closed(self, end_waits: Callable[[], None]) -> Iterator[None]:
-        """No thread is inside, and none enters. ``end_waits`` ends waits inside. A second caller waits."""
+        """Close the gate, and wait until no thread is inside. No thread enters until the context ends.
+
+        ``end_waits`` must end the waits of the threads inside. A second caller waits for the first.
+        """
         with self._changed:
             self._changed.wait_for(lambda: not self._is_closed)
             self._is_closed = True

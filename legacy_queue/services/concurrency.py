@@ -1,4 +1,4 @@
-"""Concurrent calls, and a call that several threads share."""
+"""Calls a function concurrently for many items, and shares one call between several threads."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
@@ -7,18 +7,19 @@ from typing import Generic, TypeVar
 
 Argument = TypeVar("Argument")
 Result = TypeVar("Result")
-Threads = Callable[[int], Executor]  # makes a pool for that number of concurrent calls
+Threads = Callable[[int], Executor]  # makes a thread pool for this number of concurrent calls
 
 _MAX_THREADS = 16
-_BATCH = 256  # calls that are submitted before other greenlets run
+_BATCH = 256  # calls that are submitted together; after them, other greenlets run
 
 
 def map_concurrently(
     function: Callable[[Argument], Result], items: Sequence[Argument], threads: Threads = ThreadPoolExecutor
 ) -> list[Result]:
-    """The function's answers, in the order of the items.
+    """Returns the function's result for each item, in the order of the items.
 
-    Raises the first error once all calls of its batch have ended; later batches are not called then.
+    If a call fails, raises the first error after all calls of its batch have ended. Later batches are not
+    called.
     """
     if len(items) < 2:
         return [function(item) for item in items]
@@ -31,7 +32,7 @@ def map_concurrently(
 
 
 class SingleFlight(Generic[Result]):
-    """Callers that come while a call is under way share its answer or its error."""
+    """Calls a function once for all callers that come during the call. They share its result or its error."""
 
     def __init__(self, function: Callable[[], Result]) -> None:
         self._function = function
@@ -39,7 +40,7 @@ class SingleFlight(Generic[Result]):
         self._flight: Future[Result] | None = None
 
     def call(self) -> Result:
-        """Returns or raises what the function does."""
+        """Returns what the function returns, or raises what it raises."""
         with self._lock:
             flight = self._flight or Future[Result]()
             is_mine = self._flight is None
@@ -47,7 +48,7 @@ class SingleFlight(Generic[Result]):
         if is_mine:
             try:
                 flight.set_result(self._function())
-            except BaseException as error:  # noqa: BLE001 - raised by each caller, also where a thread is ended
+            except BaseException as error:  # noqa: BLE001 - each caller raises it, even if a thread was ended
                 flight.set_exception(error)
             finally:
                 with self._lock:

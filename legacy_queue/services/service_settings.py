@@ -1,4 +1,4 @@
-"""The values that the services are built with. Only ``config`` reads where they come from."""
+"""The settings of the services. Only ``config`` knows where their values come from."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -9,31 +9,36 @@ from legacy_queue.domain.authentication import Client
 
 @dataclass(frozen=True)
 class ServiceSettings:
-    """Frozen; every field is about one server process.
+    """The values that the services of one server process are made with."""
 
-    ``secrets``: the first signs messages, any of them verifies. ``issuer`` signs the credentials of claims.
-    ``proof_required``: pools, as ``provisionerId/workerType``, whose claims must send their message.
-    ``sas_life``: validity of poll URLs. ``poll_visibility``: how long a polled message is invisible.
-    ``claim_work_wait``: how long claimWork waits for work. ``upload_url``: prefix of artifact upload URLs.
-    ``max_streams``: open event streams. ``has_todays_events``: events have today's shape.
-    ``max_polls``: pools that are polled at a time. A poll of its own storage keeps the process from calls, a
-    poll of another mostly waits.
-    ``tells_offers``: processes tell each other what they offer, since storage does not show it.
-    """
-
+    # the first signs messages, any of them verifies
     secrets: Sequence[bytes] = field(repr=False)
+    # signs the credentials of claims
     issuer: Client
     claim_timeout: timedelta
+    # how long the URLs for polls are valid
     sas_life: timedelta
+    # how long a message is hidden after a worker has received it
     poll_visibility: timedelta
+    # how long claimWork waits for work
     claim_work_wait: timedelta
+    # how the upload URLs of artifacts begin
     upload_url: str
+    # pools, as ``provisionerId/workerType``, whose claims must prove that they received the message
     proof_required: frozenset[str] = frozenset()
+    # event streams that may be open at the same time
     max_streams: int = 500
+    # whether events have today's shape
     has_todays_events: bool = False
+    # Pools that are polled at the same time. A poll of embedded storage keeps the process busy, a poll of
+    # Azure mostly waits.
     max_polls: int = 4
+    # whether processes announce new messages to each other, because storage does not
     tells_offers: bool = False
 
     def policy(self, provisioner_id: str, worker_type: str) -> str:
-        """``required`` if a claimTask of the pool must present the polled message, else ``optional``."""
+        """Returns ``required`` if a claimTask of the pool must prove that it received the message.
+
+        Otherwise returns ``optional``.
+        """
         return "required" if f"{provisioner_id}/{worker_type}" in self.proof_required else "optional"

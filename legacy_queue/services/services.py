@@ -1,4 +1,4 @@
-"""The services of a process, each made once from what it needs."""
+"""Makes the services of a process, each one once, from what it needs."""
 
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event
@@ -63,10 +63,10 @@ class Services:
         settings: ServiceSettings,
         threads: Threads = ThreadPoolExecutor,
     ) -> None:
-        """Sends nothing to storage or broker yet.
+        """Make the services. Nothing is sent to storage or broker yet.
 
-        ``broker`` is None where the settings name none. ``threads`` makes the executors of concurrent store
-        calls.
+        ``broker`` is None if the settings name none. ``threads`` makes the thread pools for concurrent calls
+        of stores.
         """
         tasks = storage.tasks
         self.account = storage.account
@@ -149,11 +149,11 @@ class Services:
         return lambda after, limit, _: rows.remove_expired(self.clock.now(), after, limit)
 
     def background(self, intervals: Intervals = Intervals()) -> Background:  # noqa: B008 - it is frozen
-        """The threads of the process, not started yet."""
+        """Returns the threads of the process. They are not started yet."""
         acts = [
             PeriodicAct(self.tick, intervals.tick),
             PeriodicAct(self.calls.flush, intervals.flush),
-            # at first, since consumers bind to the exchanges once the process is ready
+            # before the process is ready, because consumers bind to the exchanges as soon as it is
             PeriodicAct(self._check_broker, intervals.check, is_first=True),
             PeriodicAct(self._read_others, intervals.read),
         ]
@@ -165,7 +165,7 @@ class Services:
             last=(
                 self.calls.note_counted,
                 self.calls.flush,
-                self.offer_watch.check,  # it tells the last offers
+                self.offer_watch.check,  # it announces the last messages
                 self.processes.hand_over,
                 self.publisher.close,
             ),
@@ -177,16 +177,18 @@ class Services:
             self.ledger.repeat_now()
 
     def tick(self) -> None:
-        """Hand what is due to the resolver, and show that this process lives. Raises ServiceUnavailable."""
+        """Hand the due tasks to the resolver, and show that this process is alive. Raises
+        ServiceUnavailable.
+        """
         self.ledger.fire()
         self.processes.tick()
 
     def _read_others(self) -> None:
-        # while requests wait, the watch for offers reads the same rows more often
+        # while requests wait for work, ``offer_watch`` reads the same rows more often
         self.processes.read_others(BEAT)
 
     def clock_control(self) -> ClockControl:
-        """Moves the clock of these services."""
+        """Returns what moves the clock of these services."""
         clock_mover = ClockMover(
             self.processes, self.ledger, self.resolver, self.periodic_jobs, self.gate, self.stopping
         )

@@ -68,7 +68,7 @@ def test_a_worker_type_is_ready_if_its_workers_call_only_claim_work() -> None:
         assert of["claimWork"] == {"ready": True, "blockers": [], "inTheWay": [], "toBeMoved": []}
     of = report_of(use(POLL_TASK_URLS, "client"))
     assert of["claimWork"]["blockers"][1:] == ["no worker called claimWork"]
-    why = ["no worker called claimTask: there is nothing to judge by"]
+    why = ["no worker called claimTask, so there is nothing to judge by"]
     assert (of["required"]["blockers"], of["required"]["possible"]) == (why, False)
 
 

@@ -1,5 +1,5 @@
-"""What a test does to a server: move its clock, inject faults, put messages that no server would put.
+"""Lets a test control a server: move its clock, inject faults, and put messages that no server would put.
 
-It exists only where ``/control/v1`` is enabled. No other room knows of it; faults reach calls through the
-wrappers of ``http`` and ``gateway``.
+It exists only if ``/control/v1`` is enabled. No other package of the services imports it. Faults reach calls
+through wrappers in ``http`` and ``gateway``.
 """

@@ -10,12 +10,15 @@ from legacy_queue.domain.times import duration_words
 from legacy_queue.ports import AdjustableClock, Clock
 from legacy_queue.services.control.clock_mover import ClockMover
 
-MAX_OFFSET = timedelta(days=36_500)  # from the real time
+MAX_OFFSET = timedelta(days=36_500)  # how far the clock may be ahead of the real time
 
 
 @dataclass(frozen=True)
 class ClockState:
-    """``offset`` is the queue's time minus the real time. ``reason`` says why the clock cannot be moved."""
+    """What the queue's clock shows.
+
+    ``offset`` is the queue's time minus the real time. ``reason`` says why the clock cannot be moved.
+    """
 
     now: datetime
     offset: timedelta
@@ -36,8 +39,10 @@ class ClockControl:
         poll_now: Callable[[], None],
         record_move: Callable[[datetime, str, datetime, bool], None],
     ) -> None:
-        """``poll_now`` polls at once for the requests that wait for work. ``record_move`` is called with the
-        time before a move, the words for it, the time after it, and whether the clock stands still then.
+        """Takes two functions to call around a move of the clock.
+
+        ``poll_now`` polls at once for the requests that wait for work. ``record_move`` gets the time before
+        the move, a description, the time after the move, and whether the clock is frozen then.
         """
         self._clock = clock
         self._movable = clock if isinstance(clock, AdjustableClock) else None
@@ -49,7 +54,7 @@ class ClockControl:
         if self._movable:
             return ClockState(self._clock.now(), self._movable.offset, self._movable.is_frozen)
         usable = "--storage embedded or --storage memory"
-        reason = f"the storage has a clock of its own, which cannot be moved: use {usable}"
+        reason = f"the clock of this storage cannot be moved: use {usable}"
         return ClockState(self._clock.now(), timedelta(0), is_frozen=False, reason=reason)
 
     def freeze(self) -> None:
@@ -58,21 +63,21 @@ class ClockControl:
             clock.freeze()
 
     def release(self) -> None:
-        """Let the clock go on from its time. Safe to repeat."""
+        """Let the clock run on from the time that it shows. Safe to repeat."""
         with self._moving("the clock was released") as clock:
             clock.release()
 
     def advance(self, duration: timedelta) -> None:
-        """Let ``duration`` pass. What becomes due is done before this returns, in order.
+        """Move the clock forward by ``duration``.
 
-        Then the periodic jobs that are due run. The clock stands still while something happens. Raises
-        InputError if the new time is too far away; ServiceUnavailable if storage fails or the server stops:
-        then less time has passed.
+        Everything that becomes due is done in order before this returns, and after that the periodic jobs
+        that are due. The clock stands still while something is done. Raises InputError if the new time is too
+        far away. Raises ServiceUnavailable if storage fails or the server stops: then less time has passed.
         """
         with self._moving(f"the clock was moved by {duration_words(duration.total_seconds())}") as clock:
             if duration > MAX_OFFSET - clock.offset:
                 raise InputError(
-                    f"advance: the clock can be {MAX_OFFSET.days}d ahead at most: reset the server"
+                    f"advance: expected a clock at most {MAX_OFFSET.days}d ahead: reset the server"
                 )
             is_frozen = clock.is_frozen
             clock.freeze()
@@ -93,7 +98,8 @@ class ClockControl:
             try:
                 yield self._movable
             except Exception:
-                if self._movable.offset > offset:  # it failed half-way: until then time has passed for tasks
+                # it failed half-way, but some time has passed for the tasks
+                if self._movable.offset > offset:
                     passed = duration_words((self._clock.now() - begin).total_seconds())
                     self._record(begin, f"the clock was moved by {passed}, and no further")
                 raise

@@ -1,6 +1,7 @@
-"""What a process does when its time has come, in the order of the times, while a clock is moved.
+"""Moves the clock, and does everything that becomes due on the way, in the order of the times.
 
-Otherwise threads do it (``process.background``): while they are held up, nothing else happens.
+Usually the threads of ``process.background`` do this work. They are held up while the clock moves, so
+nothing else happens meanwhile.
 """
 
 from collections.abc import Iterator
@@ -18,7 +19,7 @@ from legacy_queue.services.recovery.resolver import Resolver
 
 
 class ClockMover:
-    """The tasks that are due and the periodic jobs of a process."""
+    """Moves a clock for one process: its tasks that become due, and its periodic jobs."""
 
     def __init__(
         self,
@@ -38,24 +39,27 @@ class ClockMover:
 
     @contextmanager
     def held_up(self) -> Iterator[None]:
-        """A context in which no thread does it."""
+        """Returns a context in which no thread does background work."""
         with self._gate.closed(self._resolver.end_waits):
             yield
 
     def pass_time(self, clock: AdjustableClock, target: datetime) -> None:
-        """Move the clock to that time, and stop at each time at which something is due.
+        """Move the clock to ``target``, and stop at each time at which something is due.
 
-        Raises ServiceUnavailable if storage fails or the process ends: then less time has passed.
+        Raises ServiceUnavailable if storage fails or the process ends. Then less time has passed.
         """
-        # whoever was killed is not silent for long yet; no other process lives where a clock can be moved
+        # A storage whose clock can be moved has one living process. All others were killed, some so recently
+        # that their silence does not show it yet.
         self._processes.take_over_all()
-        self._resolver.handle_all()  # effects that calls have deferred
+        self._resolver.handle_all()  # the effects that calls have left for later
         while not self._stopping.is_set() and (due := self._ledger.next_fires(target)):
             clock.move_to(due)
             self._ledger.fire()
             self._resolver.handle_all()
         if self._stopping.is_set():
-            raise ServiceUnavailable("the server ends or is reset: less time has passed than was asked for")
+            raise ServiceUnavailable(
+                "the server is stopping or being reset: less time has passed than you asked for"
+            )
         clock.move_to(target)
         self._ledger.fire()
         self._periodic_jobs.do_due(self._stopping)

@@ -1,4 +1,4 @@
-"""Faults that a test injects: the requests that a fault is for, and its effect."""
+"""Faults that a test injects. A fault says which requests it happens to, and what it does to them."""
 
 import difflib
 import hashlib
@@ -14,7 +14,7 @@ from legacy_queue.domain.times import given, parse_duration
 
 MAX_DELAY = timedelta(minutes=10)
 EXPIRED = "expired"
-# less than the drift for which a signed URL is valid before it is signed
+# less than the clock drift by which a signed URL is valid before it was signed
 EXPIRED_URL_AGE = timedelta(minutes=7)
 
 Effect = Literal["status", "drop", "sas", "double", "lose", "stale"]
@@ -30,7 +30,10 @@ _ENDPOINT_OF_EFFECT: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class Target:
-    """An endpoint or a use of signed URLs, and whether its requests name a task and a worker."""
+    """An endpoint or a use of signed URLs that faults can happen to.
+
+    ``has_task`` and ``has_worker`` say whether its requests name a task and a worker.
+    """
 
     endpoint: str
     has_task: bool
@@ -42,9 +45,10 @@ SIGNED_URLS = (Target(RECEIVE, True, False), Target(DELETE, True, False), Target
 
 @dataclass(frozen=True)
 class Fault:
-    """``wire`` is the request for the fault. ``effect`` is None for a delay alone.
+    """A fault as a test has asked for it.
 
-    ``needs_message``: the fault happens after a message is received, and to the task of that message.
+    ``wire`` is the body of that request. ``effect`` is None if the fault only delays. If it
+    ``needs_message``, it happens after a message is received, and to the task of that message.
     """
 
     fault_id: str
@@ -58,7 +62,7 @@ class Fault:
 
     @property
     def url_life(self) -> timedelta:
-        """How long signed URLs are valid: the value of ``sas``. Raises InputError."""
+        """How long signed URLs are valid, from the value of ``sas``. Raises InputError."""
         if self.wire.get("sas", EXPIRED) == EXPIRED:
             return -EXPIRED_URL_AGE
         return given(self.wire, "sas", parse_duration)
@@ -73,18 +77,18 @@ class Fault:
         return self.endpoint == RECEIVE and self.effect is not None and not self.is_before
 
     def is_for(self, task_id: str, worker: Callable[[], str]) -> bool:
-        """Whether the fault is for a request to its endpoint, about this task, by this worker.
+        """Whether the fault is for a request to its endpoint about this task from this worker.
 
-        ``worker`` answers ``<workerGroup>/<workerId>``; it is called only if the answer depends on it.
+        ``worker`` returns ``<workerGroup>/<workerId>``. It is called only if the answer depends on it.
         """
         if self.wire.get("taskId", task_id) != task_id:
             return False
         return "worker" not in self.wire or self.wire["worker"] == worker()
 
     def is_chosen(self, number: int) -> bool:
-        """Whether the fault happens to the request of this number, from 0, of the requests that it is for.
+        """Whether the fault happens to request ``number`` of those that it is for, counted from 0.
 
-        The same seed chooses the same numbers, on any machine.
+        The same seed chooses the same numbers on every machine.
         """
         if "probability" not in self.wire:
             return True
@@ -93,9 +97,9 @@ class Fault:
 
 
 def fault_of(wire: Mapping[str, Any], fault_id: str, seed: int, targets: Iterable[Target]) -> Fault:
-    """The fault of a body that matches its schema; raises InputError.
+    """Returns the fault that a valid body asks for. Raises InputError if its fields contradict each other.
 
-    ``seed`` is the default of a fault with a probability.
+    ``seed`` is used for a probability if the body has no seed.
     """
     by_name = {target.endpoint: target for target in targets}
     target = by_name.get(wire["endpoint"])
@@ -109,25 +113,25 @@ def fault_of(wire: Mapping[str, Any], fault_id: str, seed: int, targets: Iterabl
     fault = Fault(fault_id, {"seed": seed, **wire} if "probability" in wire else wire, effect, delay)
     only = _ENDPOINT_OF_EFFECT.get(effect or "", name)
     if len(effects) > 1:
-        raise InputError(f"{' and '.join(effects)}: a fault does one of these; add a second fault")
+        raise InputError(f"{' and '.join(effects)}: expected one of these. Add a second fault for the other")
     fault.url_life  # noqa: B018 - raises InputError
     if not effects and "delay" not in wire:
-        raise InputError(f"give an effect: one of {', '.join(_EFFECTS)}, or a delay, or both")
+        raise InputError(f"expected an effect ({', '.join(_EFFECTS)}), or a delay, or both")
     if delay > MAX_DELAY:
         raise InputError(f"delay is {wire['delay']!r}: expected at most {MAX_DELAY.seconds // 60}m")
     if only != name:
-        raise InputError(f"{effect} is for {only}: {name} takes status, drop and delay")
+        raise InputError(f"{effect} is only for {only}: expected status, drop or delay for {name}")
     if "taskId" in wire and not target.has_task:
         raise InputError(f"taskId: a request to {name} names no task")
     if "taskId" in wire and name == RECEIVE and not fault.needs_message:
         raise InputError(
-            "taskId: which task a message is of is known only after it is received; "
-            "with a taskId, expected double, lose, stale or drop after"
+            "taskId: the server learns the task of a message only when the message is received. "
+            "With a taskId, expected double, lose, stale or drop after"
         )
     if "worker" in wire and not target.has_worker:
         raise InputError(f"worker: a request to {name} does not name the worker that sent it")
     if "message" in wire and effect != "status":
-        raise InputError("message is for a status: give a status too")
+        raise InputError("message: expected a status with it")
     if "seed" in wire and "probability" not in wire:
-        raise InputError("seed is for a probability: give a probability too")
+        raise InputError("seed: expected a probability with it")
     return fault

@@ -1,4 +1,4 @@
-"""The active faults, and how often each has happened."""
+"""Holds the active faults, and counts how often each has happened."""
 
 import secrets
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +15,7 @@ _SEEDS = 2**31
 
 @dataclass
 class _Counted:
-    """``matched`` requests matched the fault; it happened to ``fired`` of them."""
+    """A fault with its counts: ``matched`` requests matched it, and it happened to ``fired`` of them."""
 
     fault: Fault
     matched: int = 0
@@ -25,7 +25,7 @@ class _Counted:
         return {"faultId": self.fault.fault_id, **self.fault.wire, "fired": self.fired}
 
     def fires(self) -> bool:
-        """Count a matching request; returns whether the fault happens to it."""
+        """Count a matching request. Returns whether the fault happens to it."""
         if self.fired == self.fault.wire.get("times"):
             return False
         self.matched += 1
@@ -35,7 +35,7 @@ class _Counted:
 
 
 class FaultRegistry:
-    """The faults that a test has added to the ``targets``. Safe for several threads."""
+    """The faults that a test has added for the ``targets``. Several threads may use it."""
 
     def __init__(self, targets: Sequence[Target]) -> None:
         self._targets = targets
@@ -43,25 +43,27 @@ class FaultRegistry:
         self._lock = Lock()
 
     def add(self, wire: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Add a fault; ``wire`` is valid by its schema. Returns the fault as JSON. Raises InputError."""
+        """Add the fault that a valid ``wire`` asks for. Returns the fault as JSON. Raises InputError."""
         fault = fault_of(wire, secrets.token_hex(4), secrets.randbelow(_SEEDS), self._targets)
         with self._lock:
             if len(self._counted) == _MAX_FAULTS:
-                raise InputError(f"there are {_MAX_FAULTS} faults, the maximum: remove some")
+                raise InputError(
+                    f"there are already {_MAX_FAULTS} faults, and no more are possible: remove some"
+                )
             counted = self._counted[fault.fault_id] = _Counted(fault)
         return counted.to_wire()
 
     def list(self) -> Sequence[Mapping[str, Any]]:
-        """All faults, the oldest first."""
+        """Returns all faults, the oldest first."""
         with self._lock:
             return [counted.to_wire() for counted in self._counted.values()]
 
     def remove(self, fault_id: str) -> Mapping[str, Any]:
-        """Remove the fault; returns its last state. Raises ResourceNotFound."""
+        """Remove the fault. Returns its last state. Raises ResourceNotFound."""
         with self._lock:
             counted = self._counted.pop(fault_id, None)
         if counted is None:
-            raise ResourceNotFound(f"there is no fault {fault_id}: it was removed, or never added")
+            raise ResourceNotFound(f"there is no fault {fault_id}: it was removed or never added")
         return counted.to_wire()
 
     def next(
@@ -72,15 +74,15 @@ class FaultRegistry:
         *,
         has_message: bool = False,
     ) -> Fault | None:
-        """The fault that happens to this request, None for no fault. Of several, the oldest.
+        """Returns the fault that happens to this request, or None. If several match, the oldest happens.
 
-        ``worker`` returns "" for an unknown worker. With ``has_message``, only faults of a message that the
-        request has received: see ``Fault``.
+        ``worker`` returns "" for an unknown worker. With ``has_message``, only the faults count that need a
+        received message: see ``Fault``.
         """
         if not self._counted:
             return None
         for counted in self._at(endpoint, has_message):
-            # outside the lock, since ``worker`` may ask storage
+            # outside the lock, because ``worker`` may ask storage
             if counted.fault.is_for(task_id, worker):
                 with self._lock:
                     if counted.fires():

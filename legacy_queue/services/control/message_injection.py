@@ -1,4 +1,4 @@
-"""Puts messages that a queue should not have: what a worker and claimTask must live with. For tests."""
+"""Puts messages into a queue that should not be there, so that tests can see how workers handle them."""
 
 import base64
 from collections.abc import Mapping
@@ -11,17 +11,17 @@ from legacy_queue.services.tasks.tasks import Tasks
 from legacy_queue.stores import WorkQueues
 
 KINDS: Mapping[str, str] = {
-    "poisoned": "no message of a task at all",
-    "forged": "a message of a task, signed with another secret",
-    "foreign": "a message of a task of another pool",
-    "doubled": "another message of a task's last run",
+    "poisoned": "not a message about a task at all",
+    "forged": "a message about a task, signed with another secret",
+    "foreign": "a message about a task of another pool",
+    "doubled": "a second message about a task's last run",
 }
 _LIFE = timedelta(hours=1)
 _NO_DELAY = timedelta(0)
 
 
 class MessageInjection:
-    """Messages are visible at once, and expire after an hour."""
+    """Puts messages that are visible at once and expire after an hour."""
 
     def __init__(self, queues: WorkQueues, tasks: Tasks, secret: bytes) -> None:
         self._queues = queues
@@ -29,20 +29,20 @@ class MessageInjection:
         self._secret = secret
 
     def put(self, kind: str, queue: WorkQueue, task_id: str | None) -> str:
-        """Put a message of one of the KINDS in that queue; its messageId.
+        """Put a message of one of the KINDS into that queue. Returns its messageId.
 
-        Every kind but ``poisoned`` is of a task. Raises InputError, ResourceNotFound, ServiceUnavailable.
+        Every kind except ``poisoned`` needs a task. Raises InputError, ResourceNotFound, ServiceUnavailable.
         """
         text = base64.b64encode(b"no message of a task").decode()
         if kind != "poisoned":
             text = self._text(kind, queue, task_id)
         elif task_id:
-            raise InputError("a poisoned message is of no task: leave taskId out")
+            raise InputError("taskId: a poisoned message is not about a task, so leave taskId out")
         return self._queues.put(queue, text, _LIFE, _NO_DELAY).message_id
 
     def _text(self, kind: str, queue: WorkQueue, task_id: str | None) -> str:
         if task_id is None:
-            raise InputError(f"a {kind} message is of a task: taskId is missing")
+            raise InputError(f"taskId: a {kind} message is about a task, so give its taskId")
         task = self._tasks.load(task_id)
         own = task.work_queue.task_queue_id
         if (own == queue.task_queue_id) is (kind == "foreign"):

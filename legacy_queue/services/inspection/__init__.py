@@ -1,4 +1,4 @@
-"""Why does a task wait, and what holds a queue? For the page, ``status`` and ``/inspect/v1``.
+"""Explains why a task waits and what is in a queue, for the web page, ``status`` and ``/inspect/v1``.
 
-It only reads: to look at a message never hides it from a worker. No other room knows of it.
+It only reads. Looking at a message never hides it from a worker. No other package of the services imports it.
 """

@@ -1,7 +1,7 @@
-"""The calls for a pool, and which of them prevent the policy ``required`` and a move to claimWork.
+"""Reports the calls for each pool, and which of them block the policy ``required`` and a move to claimWork.
 
-Beside them, the reads that only the anonymous role allows. A caller is ``workerGroup/workerId``, or the
-clientId for pollTaskUrls, polls and reads. Source: docs/explanation/protocols.md.
+It also reports the reads that only the anonymous role allows. A caller is ``workerGroup/workerId``. For
+pollTaskUrls, polls and reads it is the clientId. Source: docs/explanation/protocols.md.
 """
 
 from collections import defaultdict
@@ -33,7 +33,7 @@ _MAX_NAMES = 3  # in a sentence
 
 
 class CallsOfCaller(NamedTuple):
-    """The calls of a caller in one way; ``missing`` are the fields that a claimTask leaves out."""
+    """The calls of one method by one caller. ``missing`` are the fields that its claimTask leaves out."""
 
     method: str
     missing: tuple[str, ...]
@@ -52,8 +52,10 @@ class MigrationReport:
     def report(
         self, window: timedelta, provisioner_id: str | None = None, worker_type: str | None = None
     ) -> dict[str, Any]:
-        """The calls in the time up to now, see ``protocols_in_use``, and the policy of each pool; None is any
-        provisionerId or workerType. Raises ServiceUnavailable.
+        """Returns the calls in the ``window`` up to now, and the policy of each pool: see
+        ``protocols_in_use``.
+
+        None means any provisionerId or workerType. Raises ServiceUnavailable.
         """
         until = self._clock.now()
         since = until - window
@@ -65,13 +67,13 @@ class MigrationReport:
 
 
 def protocols_in_use(callers: Iterable[Caller], since: datetime, until: datetime) -> dict[str, Any]:
-    """The callers since then, by pool, and the moves that their calls prevent: the body of
-    ``GET /migration`` without the policies.
+    """Returns the body of ``GET /migration`` without the policies: by pool, the callers and what they block.
 
-    A caller counts if its last call was in that time, and then with all its calls since ``first``. ``reads``
-    are the reads that the scopes of their callers do not allow; ``missing`` are those scopes.
-    ``recordedSince`` says from when on calls are on record, at the earliest ``since``; it is missing if there
-    are none.
+    - A caller counts if its last call was between ``since`` and ``until``. Then all its calls since ``first``
+      count.
+    - ``reads`` are the reads that the scopes of their callers do not allow. ``missing`` are those scopes.
+    - ``recordedSince`` is the time of the first call on record, but not before ``since``. If no call is on
+      record, it is missing.
     """
     begins = []
     pools: dict[tuple[str, str], list[CallsOfCaller]] = defaultdict(list)
@@ -93,7 +95,7 @@ def protocols_in_use(callers: Iterable[Caller], since: datetime, until: datetime
 
 
 def _worker_type(pool: tuple[str, str], uses: Sequence[CallsOfCaller]) -> dict[str, Any]:
-    """The calls for the pool, the last call first, and the moves that they prevent."""
+    """The calls for the pool, the most recent first, and what they block."""
     last_first = sorted(uses, key=lambda use: (use.calls.last, use.caller), reverse=True)
     of = {method: [use for use in last_first if use.method == method] for method in METHODS}
     return {
@@ -117,7 +119,7 @@ def _wire(use: CallsOfCaller) -> dict[str, Any]:
 
 
 def _required(claims: Sequence[CallsOfCaller]) -> dict[str, Any]:
-    """Whether the policy can be ``required``, which refuses every claim with a missing field."""
+    """Whether the policy can be ``required``, which refuses every claim that lacks a field."""
     refused: dict[tuple[str, ...], list[CallsOfCaller]] = defaultdict(list)
     for use in claims:
         if use.missing:
@@ -127,14 +129,16 @@ def _required(claims: Sequence[CallsOfCaller]) -> dict[str, Any]:
         for missing in sorted(refused)
     ]
     if not claims:
-        why = ["no worker called claimTask: there is nothing to judge by"]
+        why = ["no worker called claimTask, so there is nothing to judge by"]
     count = sum(use.calls.count for use in claims if use.missing)
     return {"possible": not why, **_blockers(why), "refused": count}
 
 
 def _claim_work(of: Mapping[str, Sequence[CallsOfCaller]]) -> dict[str, Any]:
-    """Whether its workers call only claimWork; ``toBeMoved`` are the workers whose last call was claimTask,
-    and the clients of pollTaskUrls and of polls.
+    """Whether the workers of the pool call only claimWork.
+
+    ``toBeMoved`` are the workers whose last call was claimTask, and the clients that call pollTaskUrls or
+    poll.
     """
     why = [
         _sentence(of[method], "polled" if method == POLL else f"called {method}")

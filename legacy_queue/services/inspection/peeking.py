@@ -1,4 +1,4 @@
-"""The messages in the queues of a pool, read without receiving them."""
+"""Reads the messages in the queues of a pool without receiving them."""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -20,16 +20,16 @@ class Peeking:
 
     @property
     def sees_polls(self) -> bool:
-        """Whether workers poll this server, and not Azure."""
+        """Whether workers poll this server, not Azure."""
         return self._queues.sees_polls
 
     def messages(self, provisioner_id: str, worker_type: str) -> Peeked:
-        """The messages of all priorities. Raises ServiceUnavailable."""
+        """Returns the messages of all priorities. Raises ServiceUnavailable."""
         queues = work_queues(provisioner_id, worker_type)
         shown = [[*self._peek(queue)] for queue in queues]
         messages = [message for of_queue in shown for message in of_queue]
         count = sum(map(self._queues.count, queues))
-        # what a queue has beyond it is neither shown nor counted
+        # a queue that shows MAX_COUNT messages may have more, which storage neither shows nor counts
         may_be_cut = any(len(of_queue) >= MAX_COUNT for of_queue in shown)
         return Peeked(messages, max(int(may_be_cut), count - len(messages)))
 
@@ -48,7 +48,10 @@ class Peeking:
 
 
 def run_of(message: QueuedMessage) -> RunKey | None:
-    """The taskId and the runId in a work message, None in another message. The signature is not verified."""
+    """Returns the taskId and the runId in a work message, or None for any other message.
+
+    Does not verify the signature.
+    """
     try:
         task_id, run_id, _ = read_message(message.text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""The pools: their tasks by priority, their messages, and who calls for them."""
+"""Reads the pools: their tasks by priority, their messages, and who calls for them."""
 
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +20,7 @@ _NO_TASKS: Mapping[str, tuple[OpenCount, OpenCount]] = dict.fromkeys(PRIORITIES,
 
 @dataclass(frozen=True)
 class Pool:
-    """A pool: its tasks by priority and state, and who has called for it, the last first."""
+    """A pool with its open tasks and its callers. The most recent caller comes first."""
 
     task_queue_id: str
     tasks: Mapping[str, tuple[OpenCount, OpenCount]]  # pending and running, by priority
@@ -36,13 +36,13 @@ class Pool:
 
     @property
     def oldest(self) -> datetime | None:
-        """Since when the task is pending that has been so for longest."""
+        """When the task that has waited longest became pending."""
         return min((pending.oldest for pending, _ in self.tasks.values() if pending.oldest), default=None)
 
 
 @dataclass(frozen=True)
 class InspectedPool(Pool):
-    """A pool with its messages."""
+    """A pool together with the messages in its queues."""
 
     policy: str
     queue: Peeked
@@ -60,7 +60,7 @@ class Pools:
         self._settings = settings
 
     def overview(self) -> Sequence[Pool]:
-        """The pools with unresolved tasks, or with callers in the last ten days, by their names.
+        """Returns the pools that have unresolved tasks, or had callers in the last ten days, sorted by name.
 
         Reads no task and no message. Raises ServiceUnavailable.
         """
@@ -79,12 +79,12 @@ class Pools:
         ]
 
     def pool(self, task_queue_id: str) -> InspectedPool:
-        """The pool with the messages of its queues. Raises ServiceUnavailable."""
+        """Returns the pool and the messages of its queues. Raises ServiceUnavailable."""
         pools = {pool.task_queue_id: pool for pool in self.overview()}
         return self._with_messages(pools.get(task_queue_id) or Pool(task_queue_id, _NO_TASKS, ()))
 
     def list(self, after: str, limit: int, render: Callable[[InspectedPool], bytes]) -> Page[str]:
-        """Up to ``limit`` pools of ``overview`` behind the name ``after``.
+        """Returns up to ``limit`` pools of ``overview`` whose names come after ``after``.
 
         Raises ServiceUnavailable.
         """

@@ -1,4 +1,4 @@
-"""What happened to each task, as far as this process has it in memory."""
+"""Tells what happened to each task, as far as this process has it in memory."""
 
 from collections import deque
 from collections.abc import Iterable, Mapping
@@ -15,7 +15,7 @@ _MAX_CLOCK_MOVES = 1000  # in memory
 
 
 class TaskHistories:
-    """Tells the stories of tasks. ``clock_moves`` are the last ones."""
+    """Makes the histories of tasks. ``clock_moves`` are the most recent moves of the clock."""
 
     def __init__(self, event_buffer: EventBuffer, peeking: Peeking) -> None:
         self._event_buffer = event_buffer
@@ -23,14 +23,14 @@ class TaskHistories:
         self.clock_moves: deque[Moment] = deque(maxlen=_MAX_CLOCK_MOVES)
 
     def record_clock_move(self, begin: datetime, what: str, moved_to: datetime, is_frozen: bool) -> None:
-        """Keep one of the last moves of the clock, for the stories of the tasks that lived then."""
+        """Keep a move of the clock for the histories of the tasks that it affects."""
         facts = {"movedTo": format_time(moved_to), "frozen": is_frozen}
         self.clock_moves.append(Moment(format_time(begin), what, "clock", facts))
 
     def of(self, task: Task, requests: Iterable[Mapping[str, Any]] | None) -> list[Moment]:
-        """What happened to the task. ``requests`` are those of it in the journal, if there is one.
+        """Returns what happened to the task. ``requests`` are the journal's requests about it, if any.
 
-        Its events are those that this process has published since its start, and still has in memory.
+        The events are those that this process has published since its start and still has in memory.
         """
         kept = self._event_buffer.of_task(task.task_id)
         events = [Moment(format_time(event.time), f"{event.exchange} published", "event") for event in kept]

@@ -1,4 +1,7 @@
-"""What happened to a task, in order: sentences for a person, from its row and from what was recorded."""
+"""Tells what happened to a task, in order, in sentences for a person.
+
+They come from the row of the task, and from the requests, events and clock moves on record.
+"""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,28 +16,28 @@ from legacy_queue.domain.task import Run, Task
 from legacy_queue.domain.times import format_time, parse_time
 from legacy_queue.life.words import request_words
 
-# the calls that make a change of a task
+# the calls that cause each change of a task
 _DEFINE = ("createTask", "defineTask")
-_MAKE_PENDING = {"scheduled": ("createTask", "scheduleTask"), "rerun": ("rerunTask",)}  # by its reason
+_MAKE_PENDING = {"scheduled": ("createTask", "scheduleTask"), "rerun": ("rerunTask",)}  # by reasonCreated
 _CLAIM = ("claimTask", "claimWork")
 _RESOLVE = ("reportCompleted", "reportFailed", "reportException", "cancelTask")
 _CHANGE_PRIORITY = ("changeTaskPriority",)
-_HIDDEN_FOR = re.compile(r"visibilitytimeout=(\d{1,7})")  # of a poll
+_HIDDEN_FOR = re.compile(r"visibilitytimeout=(\d{1,7})")  # in the URL of a poll
 _DEFAULT_HIDDEN_FOR = 30  # seconds. Source: Azure's Get Messages
 
 
 class Moment(NamedTuple):
-    """Something that happened at ``time``, which is text.
+    """Something that happened: an entry in the history of a task."""
 
-    ``kind`` is change (of the task), request, fault (that a request has met), event, or clock (a move of it).
-    ``facts`` are fields for a program: the answer of inspectTask. ``causes`` are the calls that make such a
-    change.
-    """
-
+    # as in JSON
     time: str
+    # a sentence for a person
     what: str
+    # change (of the task), request, fault (a request that a fault happened to), event, or clock (a move)
     kind: str = "change"
+    # further fields for programs, in the answer of inspectTask
     facts: Mapping[str, Any] = MappingProxyType({})
+    # the calls that can have caused a change
     causes: Sequence[str] = ()
 
     def to_wire(self) -> Mapping[str, Any]:
@@ -49,11 +52,14 @@ def task_history(
     *,
     sees_polls: bool = True,
 ) -> list[Moment]:
-    """The life of the task. ``requests`` are those of it in the journal, which have the same clock, in its
-    order. ``clock_moves`` before and after its life are left out. Unless the journal ``sees_polls``, a
-    message in a queue may be visible or hidden: it is not said.
+    """Returns what happened to the task, the oldest first.
 
-    Equal moments in a row are one moment, with their number.
+    ``requests`` are the journal's requests about this task, in its order and by the same clock.
+    ``clock_moves`` are left out if they were before the task was created or after it was resolved. If the
+    journal does not have the polls (``sees_polls``), nobody can know whether a message is visible, and the
+    history does not say so.
+
+    Several equal entries in a row become one, with their number.
     """
     asked = (_moment_of(request, task) for request in requests)
     moments = [*asked, *_moments(task, sees_polls=sees_polls), *events]
@@ -62,7 +68,8 @@ def task_history(
     moments += [move for move in clock_moves if begin <= move.time <= end and begin < move.facts["movedTo"]]
     moments.sort(key=attrgetter("time"))
     moments = [it for _, at_once in groupby(moments, attrgetter("time")) for it in _in_order([*at_once])]
-    # a claim and its reclaims differ in their ends; moves of the clock in a row are one
+    # A claim and its reclaims stay separate: they differ in takenUntil. Moves of the clock in a row become
+    # one.
     same = groupby(moments, lambda moment: (moment.what, moment.kind != "clock" and moment.facts))
     return [
         last._replace(time=group[0].time, what=last.what + f" ({len(group)} times)" * (len(group) > 1))
@@ -72,8 +79,10 @@ def task_history(
 
 
 def _in_order(moments: Sequence[Moment]) -> Sequence[Moment]:
-    """Moments at one time, as all are under a frozen clock: a change comes behind the request that made it,
-    or else behind the change before it; requests are in the order of their answers.
+    """Puts entries with the same time in order. Under a frozen clock, all entries have the same time.
+
+    The requests stay in the order of their answers. Each change follows the request that caused it, or if
+    there is none, the change before it.
     """
     if len(moments) == 1:
         return moments
@@ -81,9 +90,10 @@ def _in_order(moments: Sequence[Moment]) -> Sequence[Moment]:
     placed = [(number, it) for number, it in enumerate(requests, 1)]
     changes = [it for it in moments if it.kind == "change"]
     of_runs = [it for it in changes if it.causes != _CHANGE_PRIORITY]
-    # one createTask defines a task and makes it pending; each change of a priority has a request of its own
+    # one createTask both defines a task and makes it pending, but each change of a priority has its own
+    # request
     for chain, again in (of_runs, 1), ([it for it in changes if it not in of_runs], 0):
-        behind = 0  # so many requests
+        behind = 0  # the change follows so many requests
         for change in chain:
             left = range(max(behind - again, 0), len(requests))
             behind = next((number + 1 for number in left if _has_made(requests[number], change)), behind)
@@ -106,7 +116,7 @@ def _has_made(request: Moment, change: Moment) -> bool:
 
 
 def _moment_of(request: Mapping[str, Any], task: Task) -> Moment:
-    """A request, which may be about other tasks too. A message of an earlier run means nothing any more."""
+    """The entry for a request, which may be about other tasks too. Messages of earlier runs are ignored."""
     time = parse_time(request["time"])
     run_id = max((run.run_id for run in task.runs if run.scheduled <= time), default=0)
     facts = {name: request[name] for name in ("endpoint", "status", "runId") if name in request}
@@ -116,7 +126,8 @@ def _moment_of(request: Mapping[str, Any], task: Task) -> Moment:
     messages = [it for it in request.get("messages", ()) if it.get("taskId") == task.task_id]
     received = any(it["runId"] == run_id for it in messages)
     held = [run for run in task.runs if run.is_claimed(time)]
-    if received and not any(run.started != time for run in held):  # else it is a duplicate of the held one
+    # else it is a duplicate of the message that the claim holds
+    if received and not any(run.started != time for run in held):
         found = _HIDDEN_FOR.search(request["path"])
         until = format_time(time + timedelta(seconds=int(found[1]) if found else _DEFAULT_HIDDEN_FOR))
         facts |= {"runId": run_id, "message": "hidden", "hiddenUntil": until}
@@ -125,9 +136,9 @@ def _moment_of(request: Mapping[str, Any], task: Task) -> Moment:
         and request.get("runId", run_id) == run_id
         and (request.get("endpoint"), request["status"]) in ((DELETE, 204), (RECEIVE, 200))
     ):
-        facts["message"] = "gone"  # a fault has lost what is received and not there
+        facts["message"] = "gone"  # a fault lost the message: it was received, but is not in the answer
     kind = "fault" if "fault" in request else "request"
-    # storage has hidden or deleted the message when it answered
+    # storage had hidden or deleted the message by the time of the answer
     at = request["time" if "message" in facts else "begun"]
     return Moment(at, request_words(request), kind, facts)
 
@@ -137,12 +148,12 @@ def _moments(task: Task, *, sees_polls: bool) -> Iterator[Moment]:
     wire = task.definition.wire
     pool = f"{wire['provisionerId']}/{wire['workerType']}"
     what = f"defined for {pool}, with priority {wire['priority']}"
-    # the clock of who created it may be ahead
+    # the clock of the client that created the task may be ahead
     created = min([task.definition.created, *(run.scheduled for run in task.runs)])
     yield Moment(format_time(created), what, facts={"priority": wire["priority"]}, causes=_DEFINE)
     for change in task.priority_changes:
         what = f"priority changed from {change.old} to {change.new}"
-        # a pending run gets another message, in the queue of that priority
+        # a pending run gets a new message, in the queue of the new priority
         moves = any(run.is_pending(change.changed) for run in task.runs)
         facts = {"priority": change.new, **(visible if moves else {})}
         yield Moment(format_time(change.changed), what, facts=facts, causes=_CHANGE_PRIORITY)
@@ -156,7 +167,7 @@ def _moments_of(run: Run, visible: Mapping[str, str], *, is_retried: bool) -> It
         return Moment(format_time(time), what, facts=facts, causes=causes)
 
     name = f"run {run.run_id}"
-    if run.reason_created != "exception":  # else it was never pending: it only says why the task ended
+    if run.reason_created != "exception":  # else the run was never pending, and only says why the task ended
         what = f"{name} is pending ({run.reason_created})"
         causes = _MAKE_PENDING.get(run.reason_created, ())
         yield moment(run.scheduled, what, "pending", causes, **visible)
@@ -167,6 +178,6 @@ def _moments_of(run: Run, visible: Mapping[str, str], *, is_retried: bool) -> It
         what = f"{name} is running: claimed by {by}{words}"
         yield moment(run.started, what, "running", _CLAIM, message="held", **until)
     if run.resolved:
-        # a message that no claim holds is not deleted with its task: a poll finds it, or it expires
+        # If no claim holds the message, it stays when the task is resolved: a poll finds it, or it expires.
         gone = {"message": "gone"} if run.started and not is_retried else {}
         yield moment(run.resolved, run.summary, run.state, _RESOLVE, **gone)

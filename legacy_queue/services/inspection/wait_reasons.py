@@ -1,4 +1,4 @@
-"""What each task waits for: the facts are read here, and ``explanation`` says what they mean."""
+"""Reads the facts about what a task waits for. ``explanation`` turns them into sentences."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -16,11 +16,11 @@ from legacy_queue.services.tasks.lost_messages import LostMessages
 from legacy_queue.services.tasks.tasks import Tasks
 from legacy_queue.services.workers.recorded_calls import RecordedCalls
 
-_MAX_WORKERS = 20  # whose last task is read for an explanation
+_MAX_WORKERS = 20  # for an explanation, the last task of so many workers is read
 
 
 class WaitReasons:
-    """Explains why a task is not running, or when its claim ends."""
+    """Explains why a task is not running, or when its claim expires."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class WaitReasons:
         self._settings = settings
 
     def of(self, task_id: str) -> tuple[Task, list[Wait]]:
-        """The task, and what it waits for. Raises ResourceNotFound, ServiceUnavailable."""
+        """Returns the task and what it waits for. Raises ResourceNotFound, ServiceUnavailable."""
         task = self._tasks.load(task_id)
         pool = task.work_queue.provisioner_id, task.work_queue.worker_type
         task_queue_id = task.work_queue.task_queue_id
@@ -59,7 +59,9 @@ class WaitReasons:
         return task, explain(task, facts)
 
     def _last_runs(self, callers: Iterable[Caller]) -> Iterator[tuple[str, tuple[str, Run]]]:
-        """Of the workers of a pool that called last, by their names."""
+        """The last claimed task and run of each worker, by its name, for the workers that called most
+        recently.
+        """
         last_first = sorted(callers, key=lambda caller: caller.last_call, reverse=True)
         claims = [(each.name, each.worker.recent_claims[-1:]) for each in last_first if each.worker]
         claimed = [(name, last) for name, claim in claims for last in claim]

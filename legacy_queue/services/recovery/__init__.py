@@ -1,7 +1,7 @@
-"""Why nothing is lost: what finishes the work of a call whose process died, and what time brings.
+"""Finishes what a dead process left unfinished, and does what becomes due as time passes.
 
-``process`` knows to which task something is owed, and when a task is due. The resolver and the sweeper look
-at such a task and call ``advance``, which does what the stored task needs. ``jobs`` says of each job what it
-is for, when it is done, and its defaults. Nothing here decides what a task becomes (that is the domain), and
-each operation may be repeated by several processes.
+``process`` knows which tasks lack effects of a call, and when each task is due. The resolver and the sweeper
+look at such a task and call ``advance``, which does what the stored task needs. ``job_definitions`` says what
+each job is for, how often it is done, and its defaults. Nothing here decides what a task becomes: the domain
+does. Several processes may repeat each operation.
 """

@@ -1,6 +1,6 @@
-"""Advances a task without a call.
+"""Advances a task without a call from a client.
 
-The resolver and the sweeper end here. Every part is safe to repeat. Source: docs/explanation/recovery.md.
+The resolver and the sweeper both use it. Every part is safe to repeat. Source: docs/explanation/recovery.md.
 """
 
 from dataclasses import dataclass
@@ -26,21 +26,23 @@ _MAX_SKEW = timedelta(minutes=1)
 
 @dataclass(frozen=True)
 class Next:
-    """When the task is due next, None for never. ``exists`` is false if there is no such task.
+    """What a look at a task has found out."""
 
-    ``is_complete`` is false while the broker is away. Then the events of the task are missing unless
-    ``is_published``, None if that has not changed; ``is_marked``: its row says so.
-    """
-
+    # when the task is due next; None means never
     due: datetime | None = None
     exists: bool = True
+    # false while the broker is away
     is_complete: bool = True
+    # whether all events of the task are published; None if that has not changed
     is_published: bool | None = None
+    # whether the row of the task says that its events are unpublished
     is_marked: bool = False
 
 
 class Advance:
-    """Repeats the effects of a task's transitions, and ends a claim or a task whose time is over."""
+    """Repeats the effects of a task's transitions. Ends a claim after takenUntil and a task after its
+    deadline.
+    """
 
     def __init__(
         self,
@@ -59,9 +61,9 @@ class Advance:
         self._clock = clock
 
     def look(self, look: Look) -> Next:
-        """Repeat what is owed to the task, then end the claim or the task if its time is over.
+        """Repeat the effects that the task may lack, then end the claim or the task if it is due.
 
-        While the broker is away, all is done but the events. Raises ServiceUnavailable, Corrupt.
+        While the broker is away, everything except the events is done. Raises ServiceUnavailable, Corrupt.
         """
         since = look.since
         if since is None:
@@ -72,7 +74,7 @@ class Advance:
         if stored is None:
             return Next(exists=False)
         task = stored.task
-        if task.is_unpublished:  # the mark stands for all that any process owes to the task
+        if task.is_unpublished:  # with the mark, any process may owe any event of the task
             since = EVER
         is_published = True
         published = None
@@ -81,17 +83,18 @@ class Advance:
                 stored, since, look.owed[0], self._artifact_events(task)
             )
             published = task
-            if self._clock.now() < task.definition.expires:  # else its rows would stay for days
+            if self._clock.now() < task.definition.expires:  # otherwise its rows would stay for days
                 self._dependencies.register(task)
             task = self._offer(task)
         is_complete = is_published
         try:
             self._repeat_on_others(task, since, look.task_group_id)
-        except BrokerAway:  # its group is resolved: the mark says that, since there may be very many
+        # only the event of its group is missing: the mark is enough, and there may be very many such tasks
+        except BrokerAway:
             task = self._changes.mark_unpublished(task, look.owed[0])
             is_complete = False
         if is_complete and published and published.is_unpublished:
-            self._changes.unmark(published)  # unless it has changed since
+            self._changes.unmark(published)  # does nothing if the task has changed since
         is_own = self._changes.is_own(stored) or task.runs != stored.task.runs
         due = self._end_if_due(task, is_own=is_own).due
         return Next(due, is_complete=is_complete, is_published=is_published, is_marked=task.is_unpublished)
@@ -107,7 +110,7 @@ class Advance:
         return self._end_if_due(stored.task, is_own=self._changes.is_own(stored))
 
     def offer_again(self, task_id: str) -> None:
-        """Offer a pending task again; schedule an unscheduled task whose dependencies are resolved."""
+        """Offer a pending task again. Schedule an unscheduled task whose dependencies are resolved."""
         stored = self._changes.find(task_id)
         if stored:
             self._offer(stored.task)
@@ -115,31 +118,33 @@ class Advance:
     def _offer(self, task: Task) -> Task:
         if task.state == "pending":
             self._messages.offer(task, task.runs[-1].run_id)
-        return self._dependencies.recheck(task)  # of an unscheduled task
+        return self._dependencies.recheck(task)  # only an unscheduled task has something to check
 
     def _recall_ended(self, task_id: str, since: datetime) -> StoredTask | None:
-        """The task without a read, if this process remembers that it has ended since then."""
+        """Returns the task without a read, if this process remembers that it ended after ``since``."""
         recalled = self._changes.recall_stored(task_id)
-        return recalled if recalled and _has_ended(recalled.task, since) else None  # else it may be old
+        # any other may be outdated
+        return recalled if recalled and _has_ended(recalled.task, since) else None
 
     def _repeat_on_others(self, task: Task, since: datetime, task_group_id: str) -> None:
         if task_group_id not in ("", task.definition.task_group_id):
             self._groups.leave(task.task_id, task_group_id)  # its createTask was refused
         elif task_group_id and not task.is_resolved and not task.activation(len(task.runs) - 1):
-            # who did not find the task may have ended its membership, and died before it joined again
+            # a process that did not find the task may have ended its membership, and died before the task
+            # joined the group again
             self._groups.join_again(task.task_id, task.definition)
             stored = self._changes.find(task.task_id)
-            task = stored.task if stored else task  # if it has ended meanwhile, so has its membership
+            task = stored.task if stored else task  # if the task has ended meanwhile, its membership has too
         for run in task.runs:
             if not task.ended_with(run.run_id) or not run.resolved:
                 continue
             if run.resolved >= since:
                 self._dependencies.release_dependents(task, run.run_id)
-            if run.resolved >= since or task_group_id:  # it joined again when it was created again
+            if run.resolved >= since or task_group_id:  # a task that is created again joins its group again
                 self._groups.end(task, run.run_id)
 
     def _artifact_events(self, task: Task) -> dict[int, list[Event]]:
-        """By run: artifact-created of all artifacts. Which of them were published is not known."""
+        """Returns artifact-created of all artifacts, by run. Some of them may have been published already."""
         return {
             run.run_id: [
                 artifact_created(task, artifact)
@@ -166,8 +171,8 @@ def _has_ended(task: Task, since: datetime) -> bool:
 def _due(task: Task, *, is_own: bool) -> datetime | None:
     """When to advance the task again.
 
-    The clock of another process that made the claim may be behind: its claim ends up to a minute late here.
-    A worker that polls gets the task at takenUntil all the same.
+    If another process made the claim, its clock may be behind. So this process ends the claim up to a minute
+    late. A worker that polls still gets the task at takenUntil.
     """
     due = next_due(task)
     run = task.last_run

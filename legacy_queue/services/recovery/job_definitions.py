@@ -1,18 +1,18 @@
-"""What a process does without a request: what each job is for, when it is done, and its defaults.
+"""The jobs that a process does without a request: what each is for, how often it is done, and its defaults.
 
-Each process, for its own calls (``Background`` has the threads):
+Each process does these for its own calls, in the threads of ``Background``:
 
-* ``tick``: it shows that the process lives, by its row, and gives what is due to the resolver.
-* ``RESOLVERS`` threads of the resolver look at these tasks: they repeat the effects that a call has left
-  missing, and end a claim or a task whose time is over.
-* ``flush`` stores what it has counted of the calls of workers.
-* ``check`` asks for the broker: when it is back, unpublished events are published.
+* ``tick`` writes the row of the process to show that it is alive, and hands the due tasks to the resolver.
+* ``RESOLVERS`` threads of the resolver look at these tasks. They repeat the effects that a call did not
+  complete, end claims after takenUntil, and end tasks after their deadlines.
+* ``flush`` stores the counts of the calls of workers.
+* ``check`` asks whether the broker is there. When it is back, unpublished events are published.
 
-Each process, for the calls of all:
+Each process also does this for the others:
 
-* ``read``: it reads the rows of the others. What a process that died owed is done here.
+* ``read`` reads their rows. If a process has died, this one does what it left unfinished.
 
-The process with the lowest name, in pages: ``periodic_jobs``.
+Only the process with the lowest name does ``periodic_jobs``, a page at a time.
 
 Source: docs/explanation/recovery.md.
 """
@@ -23,20 +23,21 @@ from datetime import datetime, timedelta
 
 from legacy_queue.services.process.liveness import READ_EVERY
 
-# Threads of the resolver: few, so that many tasks do not slow calls.
+# Threads of the resolver. They are few, so that many tasks do not make calls slow.
 RESOLVERS = 2
-# Tries of a look that fails, 2, 4, 8 s apart and so on. After the last, the sweeper checks its task.
+# If a look fails, it is tried again after 2, 4, 8 s and so on. After the last try, the sweeper checks the
+# task.
 MAX_TRIES = 10
-# Between tries while storage is away; while the broker is, the first.
+# Time between tries while storage is away, and before the first retry while the broker is away.
 RETRY_DELAY = timedelta(seconds=2)
-# Between tries after an error, or while the broker is away.
+# Longest time between tries after an error, or while the broker is away.
 MAX_RETRY_DELAY = timedelta(minutes=2)
 
-# Rows of a page. The pause after it is as long as it took, up to MAX_PAUSE: half of the time is left to calls
-# where the work is this process's own, and a page that waits for Azure is not held up much longer.
+# Rows of a page. The pause after a page is as long as the page took, up to MAX_PAUSE. So on embedded storage
+# half of the time is left for calls, and on Azure, where a page mostly waits, the pause stays short.
 PAGE = 100
 MAX_PAUSE = timedelta(seconds=0.1)
-# Then the next job goes on: so one that takes an hour holds the others up for seconds.
+# After this time, it is the next job's turn. So a job that takes an hour delays the others only by seconds.
 TURN = timedelta(seconds=5)
 _SWEEP_INTERVAL = timedelta(minutes=10)
 _EXPIRE_INTERVAL = timedelta(hours=1)
@@ -44,7 +45,7 @@ _EXPIRE_INTERVAL = timedelta(hours=1)
 
 @dataclass(frozen=True)
 class Intervals:
-    """How often a process does each job of its own."""
+    """How often a process does each of its own jobs."""
 
     tick: timedelta = timedelta(seconds=0.5)
     flush: timedelta = timedelta(seconds=1)
@@ -52,13 +53,16 @@ class Intervals:
     read: timedelta = READ_EVERY
 
 
-# (after, limit, begin of the previous pass) -> where to go on, None at the end
+# (after, limit, when the previous pass began) -> where the next page begins, None at the end
 PageStep = Callable[[str, int, datetime | None], str | None]
 
 
 @dataclass(frozen=True)
 class PeriodicJob:
-    """``step`` does one page. The next pass through all pages begins ``period`` after the end of this one."""
+    """A job that one process does for all, page by page.
+
+    ``step`` does one page. After the last page, the next pass begins after ``period``.
+    """
 
     name: str
     period: timedelta
@@ -73,14 +77,14 @@ def periodic_jobs(
     discard_blocks: PageStep,
     expire: Mapping[str, PageStep],
 ) -> list[PeriodicJob]:
-    """The jobs that one process at a time does."""
+    """Returns the jobs that only one process does at a time."""
     return [
-        # what storage has lost: a message of an unresolved task, or what a process owed to it or to its group
+        # a lost message of an unresolved task, or an effect that a dead process left out
         PeriodicJob("sweep-tasks", _SWEEP_INTERVAL, sweep_tasks),
         PeriodicJob("sweep-members", _SWEEP_INTERVAL, sweep_groups),
-        # rows of expired artifacts with their bytes, and parts of uploads that nothing finished
+        # expired artifacts with their bytes, and parts of uploads that were never finished
         PeriodicJob("expire-artifacts", _EXPIRE_INTERVAL, expire_artifacts),
         PeriodicJob("discard-blocks", _EXPIRE_INTERVAL, discard_blocks),
-        # expired rows of each other kind
+        # the expired rows of every other kind
         *(PeriodicJob(f"expire-{kind}", _EXPIRE_INTERVAL, step) for kind, step in expire.items()),
     ]

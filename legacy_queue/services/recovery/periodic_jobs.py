@@ -1,9 +1,9 @@
-"""Does the periodic jobs, in the process with the lowest name, a page at a time.
+"""Does the periodic jobs, a page at a time, in the process with the lowest name.
 
-A job goes through its pages in order, with a pause between them, and ends its turn after a while: then the
-other jobs that are due go on. If the process dies, the next one begins each job anew. While two processes
-take each other for dead, both do the jobs: their steps are safe to repeat.
-Source: docs/explanation/recovery.md#periodic-jobs.
+A job goes through its pages in order and pauses after each one. After a while its turn ends, and the other
+due jobs go on. If the process dies, the next process starts each job from the beginning. If two processes
+take each other for dead, both do the jobs. That is harmless, because each step is safe to repeat. Source:
+docs/explanation/recovery.md#periodic-jobs.
 """
 
 import threading
@@ -24,26 +24,26 @@ from legacy_queue.services.recovery.job_definitions import MAX_PAUSE, PAGE, TURN
 log = structlog.get_logger()
 
 _MIN_SLEEP = timedelta(seconds=1)
-_MAX_SLEEP = timedelta(minutes=1)  # a test may move the clock meanwhile
+_MAX_SLEEP = timedelta(minutes=1)  # not longer, because a test may move the clock meanwhile
 _AFTER_UNAVAILABLE = timedelta(seconds=10)
 _AFTER_A_FAILURE = timedelta(minutes=1)
 
 
 @dataclass
 class _Progress:
-    """How far this process has come with a job."""
+    """How far this process has got with a job."""
 
     # when the next page is due
     due: datetime = EVER
-    # where that begins
+    # where the next page begins
     after: str = ""
-    # when this pass began, and the pass before; None if this process has begun none
+    # when this pass and the one before it began; None if this process has not begun one
     began: datetime | None = None
     last_pass: datetime | None = None
 
 
 class PeriodicJobs:
-    """Does each job when it is due, while this process is the first of those that live."""
+    """Does each job when it is due, as long as this process has the lowest name of the living ones."""
 
     def __init__(
         self, periodic_jobs: Sequence[PeriodicJob], processes: Processes, clock: Clock, waiter: Waiter
@@ -54,7 +54,7 @@ class PeriodicJobs:
         self._waiter = waiter
 
     def run(self, stop: threading.Event, gate: BackgroundGate) -> None:
-        """Do the jobs until ``stop`` is set. A closed gate holds them up."""
+        """Do the jobs until ``stop`` is set. They pause while the gate is closed."""
         while not stop.is_set():
             try:
                 with gate.pass_through():
@@ -68,14 +68,14 @@ class PeriodicJobs:
                 left = due - self._clock.now()
 
     def do_due(self, stop: threading.Event) -> datetime:
-        """Do the jobs that are due. Returns when the next job may be due. Raises ServiceUnavailable."""
+        """Do all due jobs. Returns when the next job may be due. Raises ServiceUnavailable."""
         while True:
             due = self._do_turns(stop)
             if stop.is_set() or due > self._clock.now():
                 return due
 
     def _do_turns(self, stop: threading.Event) -> datetime:
-        """Do a turn of each job that is due. Returns when the next turn is due. Raises ServiceUnavailable."""
+        """Give each due job one turn. Returns when the next turn is due. Raises ServiceUnavailable."""
         if not self._processes.is_first():
             return self._clock.now() + READ_EVERY
         for job, progress in self._jobs:
@@ -97,7 +97,7 @@ class PeriodicJobs:
                     log.warning("periodic-job-delayed", job=job.name)
                 else:
                     log.exception("periodic-job-failed", job=job.name)
-                # from the first page on, since the position may have caused the failure
+                # start again from the first page, because the position may have caused the failure
                 progress.after = ""
                 progress.began = None
                 progress.due = self._clock.now() + _AFTER_A_FAILURE

@@ -1,4 +1,4 @@
-"""Looks at the tasks whose time has come, a few at a time, so that it does not slow calls."""
+"""Looks at the tasks that are due or lack effects, a few at a time, so that calls do not become slow."""
 
 import threading
 from datetime import timedelta
@@ -18,15 +18,16 @@ from legacy_queue.services.tasks.groups import Groups
 
 log = structlog.get_logger()
 
-# The more tasks wait, the more looks follow each other before other requests go on, but not for long. Else
-# calls would end tasks faster than their effects are applied, and each write of the row names all of them.
+# The more tasks wait, the more looks follow each other before other requests go on, up to _MAX_LOOKS.
+# Otherwise calls would end tasks faster than the resolver applies the effects, and each write of the row of
+# this process names all those tasks.
 _FEW = 5  # tasks
-_MAX_LOOKS = 10  # 10 ms or so
-_JOINED_WITHIN = timedelta(seconds=25)  # a createTask that has not written by then joins its group again
+_MAX_LOOKS = 10  # about 10 ms
+_JOINED_WITHIN = timedelta(seconds=25)  # a createTask that takes longer joins its group again
 
 
 class Resolver:
-    """Advances the tasks that the ledger hands out. Any number of threads may ``run`` it."""
+    """Advances the tasks that the ledger hands out. Several threads may ``run`` it."""
 
     def __init__(
         self,
@@ -45,11 +46,13 @@ class Resolver:
         self._clock = clock
 
     def run(self, stop: threading.Event, gate: BackgroundGate) -> None:
-        """Look at tasks until ``stop`` is set and ``end_waits`` is called. A closed gate holds this up."""
+        """Look at tasks until ``stop`` is set and ``end_waits`` is called. It pauses while the gate is
+        closed.
+        """
         looks = 0
         while not stop.is_set():
             with gate.pass_through():
-                # the gate may have been closed while it was set, and all wakes be used up
+                # ``stop`` may have been set while the gate was closed, and then nothing ends a wait here
                 look = None if stop.is_set() else self._ledger.next_look(waits=True)
                 if look:
                     self._handle(look)
@@ -64,7 +67,7 @@ class Resolver:
             self._ledger.end_wait()
 
     def handle_all(self) -> int:
-        """Look at the tasks whose time has come by now. Returns their number."""
+        """Look at all tasks that need a look by now. Returns their number."""
         count = 0
         while look := self._ledger.next_look(waits=False):
             self._handle(look)
@@ -75,7 +78,8 @@ class Resolver:
     def _handle(self, look: Look) -> None:
         try:
             if self._publisher.is_away and look.is_marked and not look.is_due:
-                self._wait_for_broker(look, Next())  # all else was done when it was marked
+                # everything except the events was done when it was marked
+                self._wait_for_broker(look, Next())
             else:
                 self._look(look)
         except ServiceUnavailable:
@@ -83,7 +87,7 @@ class Resolver:
         except BrokerAway:
             self._wait_for_broker(look, Next())
         except Corrupt:
-            self._ledger.close(look.owed)  # it is logged; a retry reads the same row
+            self._ledger.close(look.owed)  # the row is logged, and a retry would read the same row
         except Exception:
             log.exception("look-failed", task_id=look.task_id, tries=look.tries)
             if look.tries >= MAX_TRIES:
@@ -109,7 +113,7 @@ class Resolver:
             self._wait_for_broker(look, result)
 
     def _wait_for_broker(self, look: Look, result: Next) -> None:
-        """Retry when the broker is back, or later and later."""
+        """Retry when the broker is back, and until then less and less often."""
         age = self._clock.now() - look.oldest
         delay = max(RETRY_DELAY, min(MAX_RETRY_DELAY, age))
         self._ledger.repeat_later(

@@ -1,7 +1,8 @@
-"""Finds and repairs tasks that storage has lost a message of, or a process. The tables say what should be.
+"""Repairs tasks after storage or a process has lost something. The tables say what should be there.
 
-It finds a pending run without a message, a claim or a deadline that did not end, a dependent that was not
-released, and a group that was not resolved. Source: docs/explanation/recovery.md#sweeper.
+It finds a pending run without a message, a claim that did not end at takenUntil, a task that did not end at
+its deadline, a dependent that was not scheduled, and a group that was not resolved. Source:
+docs/explanation/recovery.md#sweeper.
 """
 
 from collections.abc import Iterator
@@ -25,7 +26,7 @@ log = structlog.get_logger()
 class Sweeper:
     """Checks each unresolved task, and each task that its group still counts as active.
 
-    Each check is safe to repeat. ``last_pass`` is the begin of the previous pass.
+    Each check is safe to repeat. ``last_pass`` is the time when the previous pass began.
     """
 
     def __init__(
@@ -54,7 +55,7 @@ class Sweeper:
 
     def sweep_groups(self, after: str, limit: int, last_pass: datetime | None) -> str | None:
         """Check up to ``limit`` active tasks of groups. Returns where to go on, None at the end."""
-        # old rows are found only among all others: once a day
+        # finding the old rows means reading all rows, so it is done once a day
         also_old = last_pass is None or last_pass.date() < self._clock.now().date()
         tasks, next_after = self._groups.all_active(after, limit, also_old=also_old)
         for active in tasks:
@@ -66,7 +67,7 @@ class Sweeper:
     def _check(self, task: Task, last_pass: datetime | None) -> None:
         now = self._clock.now()
         run = task.last_run
-        late = now - FIRST_LOOK  # until then a process looks at it in time
+        late = now - FIRST_LOOK  # a task that is due later is looked at in time by its process
         due = next_due(task)
         waits_since = run.scheduled if run else task.definition.created
         waits = (run is None or run.state == "pending") and is_due(waits_since, last_pass, now)
@@ -78,12 +79,14 @@ class Sweeper:
                 self._lost_messages.note_offer(task)
 
     def _check_active(self, active: ActiveTask) -> None:
-        """End the membership of a resolved task. A crash here must not lose the end of its group."""
+        """End the membership of a resolved task. If this process dies here, its group must still be
+        resolved.
+        """
         stored = self._tasks.load(active.task_id)
         is_member = stored and stored.task.definition.task_group_id == active.task_group_id
         if stored and is_member and not stored.task.is_resolved:
             if active.activation < stored.task.activation(len(stored.task.runs) - 1):
-                self._end(active)  # left by a rerun that crashed or lost a race
+                self._end(active)  # a rerun that crashed or lost a race has left it
             return
         with self._changes.owing(active.task_id, active.since, active.task_group_id, is_published=True):
             if is_member:
@@ -96,12 +99,12 @@ class Sweeper:
 
 @contextmanager
 def _logging_failures(**ids: str) -> Iterator[None]:
-    """Log the error of one task, and go on. Raises ServiceUnavailable and BrokerAway."""
+    """Log the error of one task, so that the sweep goes on. Raises ServiceUnavailable and BrokerAway."""
     try:
         yield
     except (ServiceUnavailable, BrokerAway):
         raise
     except (ResourceNotFound, Corrupt):
-        pass  # it has expired meanwhile, or a row cannot be read
+        pass  # the task has expired meanwhile, or a row cannot be read
     except Exception:
         log.exception("sweep-failed", **ids)
