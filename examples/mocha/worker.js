@@ -1,7 +1,7 @@
-/* A small worker, as docker-worker was in 2017: it polls Azure queues by signed URLs, claims, and deletes the message.
+/* A small worker that works as docker-worker did in 2017: it polls Azure queues with signed URLs, claims, and deletes the message.
  *
- * The queue and the worker's credentials are in TASKCLUSTER_ROOT_URL, TASKCLUSTER_CLIENT_ID and
- * TASKCLUSTER_ACCESS_TOKEN. It does not reclaim: a command must end within one claim.
+ * It reads the queue and its credentials from TASKCLUSTER_ROOT_URL, TASKCLUSTER_CLIENT_ID and
+ * TASKCLUSTER_ACCESS_TOKEN. It does not reclaim, so a command must end within one claim.
  */
 'use strict';
 
@@ -17,7 +17,7 @@ class Worker {
     this.urls = null;
   }
 
-  /* Claim and run a task; its taskId, or null without a task. */
+  /* Claims and runs one task. Returns its taskId, or null if there is no task. */
   async runNext() {
     const claim = await this.claimNext();
     if (!claim) {
@@ -27,7 +27,7 @@ class Worker {
     return claim.status.taskId;
   }
 
-  /* The answer of claimTask for the first message that can be claimed, or null. */
+  /* Claims the first task that it can. Returns the answer of claimTask, or null if there is no task. */
   async claimNext() {
     if (!this.urls) {
       const { provisionerId, workerType } = this.options;
@@ -44,10 +44,10 @@ class Worker {
     return null;
   }
 
-  /* At most one message, hidden from other workers for some minutes. */
+  /* Returns at most one message. Other workers do not see it for some minutes. */
   async poll({ signedPollUrl }) {
     const answer = await fetch(`${signedPollUrl}&numofmessages=1`);
-    if (answer.status === 403) { // the URLs have expired: the next poll fetches others
+    if (answer.status === 403) { // the URLs have expired: the next poll fetches new ones
       this.urls = null;
     }
     if (!answer.ok) {
@@ -65,7 +65,7 @@ class Worker {
       claim = await this.queue.claimTask(taskId, runId, { workerGroup, workerId });
     } catch (error) {
       if (!(error.statusCode < 500)) {
-        return null; // the message stays, and is visible again in some minutes
+        return null; // keep the message: it becomes visible again in some minutes, and a worker tries again
       }
     }
     await fetch(signedDeleteUrl
@@ -74,7 +74,7 @@ class Worker {
     return claim;
   }
 
-  /* Run the task's command and report what came of it. */
+  /* Runs the task's command and reports its result. */
   async run({ credentials, runId, status: { taskId }, task: { payload: { command } } }) {
     const queue = new Queue({ credentials });
     try {
@@ -86,7 +86,7 @@ class Worker {
         await queue.reportCompleted(taskId, runId);
       }
     } catch (error) {
-      if (error.statusCode !== 409) { // the run is no longer this worker's
+      if (error.statusCode !== 409) { // 409: another worker has the run now, or it is resolved
         throw error;
       }
     }

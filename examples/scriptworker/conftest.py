@@ -1,4 +1,4 @@
-"""scriptworker 3.1.2's own polling code, unchanged, with a queue of the test and on today's Python."""
+"""Fixtures that run the unchanged polling code of scriptworker 3.1.2 on a test's queue and today's Python."""
 
 import asyncio
 from types import SimpleNamespace
@@ -13,14 +13,14 @@ from on_todays_python import Queue
 
 @pytest.fixture
 def run():
-    """``run(coroutine)``: the result of the coroutine."""
+    """``run(coroutine)`` returns the result of the coroutine."""
     with asyncio.Runner() as runner:
         yield runner.run
 
 
 @pytest.fixture
 def new_context(legacy_queue, run):
-    """``new_context("two")``: a context of scriptworker, with all fields that polling and reporting read."""
+    """``new_context("two")`` returns a scriptworker context, with what polling and reporting need."""
     sessions = []
 
     async def make(worker_id):
@@ -48,7 +48,7 @@ def new_context(legacy_queue, run):
 
 @pytest.fixture
 def poll(run):
-    """``poll(context)``: the answer of claimTask, or None. ``worker.run_loop`` begins with this."""
+    """``poll(context)`` returns the answer of claimTask, or None. ``worker.run_loop`` begins with this."""
 
     async def loop(context):
         pool = context.config["provisioner_id"], context.config["worker_type"]
@@ -67,11 +67,11 @@ def poll(run):
 
 @pytest.fixture
 def report(run):
-    """``report(context, exit_code)``: report the end of the script. ``worker.run_loop`` ends with this."""
+    """``report(context, exit_code)`` reports how the script ended. ``worker.run_loop`` ends with this."""
     return lambda context, exit_code: run(scriptworker.task.complete_task(context, exit_code))
 
 
 @pytest.fixture
 def create_task(legacy_queue):
-    """``create_task()``: the id of a task for the workers of ``new_context``."""
+    """``create_task()`` creates a task for the workers of ``new_context`` and returns its id."""
     return lambda: legacy_queue.create_task(provisioner_id="scripts", worker_type="signing")

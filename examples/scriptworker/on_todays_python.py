@@ -1,4 +1,4 @@
-"""What Python and aiohttp have removed since 2017. Import it before scriptworker 3.1.2."""
+"""Puts back what Python and aiohttp have removed since 2017. Import this before scriptworker 3.1.2."""
 
 import asyncio
 import base64
@@ -22,7 +22,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     Queue = importlib.import_module("taskcluster.async").Queue
 
-# `from taskcluster.async import Queue` is no Python any more
+# `async` is a keyword now, so this import in scriptworker's source is a syntax error: take it out
 _spec = importlib.util.find_spec("scriptworker.context")
 _source = Path(_spec.origin).read_text().replace("from taskcluster.async import Queue", "")
 _context = sys.modules["scriptworker.context"] = importlib.util.module_from_spec(_spec)

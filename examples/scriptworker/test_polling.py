@@ -1,16 +1,16 @@
-"""scriptworker's own ``poll`` and ``task`` with a queue; their own tests use mocks."""
+"""Tests scriptworker's modules ``poll`` and ``task`` on a real queue. scriptworker's own tests use mocks."""
 
 import pytest
 from scriptworker.exceptions import ScriptWorkerException
 
 
 def asked(legacy_queue, endpoint):
-    """The statuses of the answers to requests of this endpoint, in order."""
+    """The status of each answer that this endpoint has given, in order."""
     return [request["status"] for request in legacy_queue.requests() if request["endpoint"] == endpoint]
 
 
 def outcome(legacy_queue, task_id):
-    """The state, and for an exception the reason, of each run."""
+    """The state of each run; for an exception, its reason instead."""
     runs = legacy_queue.status(task_id)["runs"]
     return [run["reasonResolved"] if run["state"] == "exception" else run["state"] for run in runs]
 
@@ -69,5 +69,5 @@ def test_expired_urls_end_the_loop_and_lose_no_message(legacy_queue, new_context
     task_id, context = create_task(), new_context()
     with legacy_queue.fault("pollTaskUrls", sas="expired", times=1), pytest.raises(ScriptWorkerException):
         poll(context)
-    context.poll_task_urls = None  # a new process
+    context.poll_task_urls = None  # as in a new process
     assert poll(context)["status"]["taskId"] == task_id

@@ -1,8 +1,8 @@
-"""scriptworker 3.1.2's own loop, unchanged, as a program on today's Python.
+"""Runs the unchanged loop of scriptworker 3.1.2 on today's Python.
 
-``python worker.py PROVISIONER WORKER_TYPE WORKER_GROUP WORKER_ID``. The queue and the credentials are in
-LEGACY_QUEUE_BASE_URL, TASKCLUSTER_CLIENT_ID and TASKCLUSTER_ACCESS_TOKEN. A task's script runs the command
-of its payload; exit code 3 means a malformed payload.
+Start it with ``python worker.py PROVISIONER WORKER_TYPE WORKER_GROUP WORKER_ID``. It reads the queue and its
+credentials from LEGACY_QUEUE_BASE_URL, TASKCLUSTER_CLIENT_ID and TASKCLUSTER_ACCESS_TOKEN. The script of a
+task runs the command in its payload. The exit code 3 means that the payload is malformed.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ sys.exit(subprocess.run(command).returncode if isinstance(command, list) else 3)
 
 
 class Context(on_todays_python.Context):
-    """With the queue of the environment in place of that which is built in."""
+    """A context that uses the queue of the environment. scriptworker has its own queue's URL built in."""
 
     def create_queue(self, credentials):
         options = {"baseUrl": os.environ["LEGACY_QUEUE_BASE_URL"], "credentials": credentials}
@@ -46,7 +46,7 @@ async def main(directory: str) -> None:
         "task_script": (sys.executable, "-c", SCRIPT, folders["work_dir"]),
         "sign_chain_of_trust": False,
         "poll_interval": 1,  # seconds
-        "reclaim_interval": 5,  # for claims of 12 seconds
+        "reclaim_interval": 5,  # conform's claims last 12 seconds
     }
     for folder in folders.values():
         Path(folder).mkdir()

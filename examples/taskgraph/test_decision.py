@@ -1,4 +1,4 @@
-"""A decision task creates its graph on the queue, and the queue keeps the order of the graph."""
+"""A decision task creates a graph of tasks, and the queue runs them in the order of the graph."""
 
 import json
 import os
@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
-POOL = "my-provisioner/my-worker"  # of taskcluster/config.yml
+POOL = "my-provisioner/my-worker"  # as in taskcluster/config.yml
 
 
 @pytest.fixture
 def checkout(tmp_path):
-    """This project in a git repository: taskgraph asks git what has changed."""
+    """A copy of this project in a git repository, because taskgraph asks git what has changed."""
     shutil.copy(HERE / ".taskcluster.yml", tmp_path)
     shutil.copytree(HERE / "taskcluster", tmp_path / "taskcluster")
     author = ["-c", "user.name=me", "-c", "user.email=me@example.com"]
@@ -24,7 +24,7 @@ def checkout(tmp_path):
 
 
 def decide(checkout, root_url, run):
-    """Run ``taskgraph decision`` as the worker of the run does; the taskId of each label."""
+    """Runs ``taskgraph decision`` as the worker of the run would, and returns the taskId of each label."""
     head = ["git", "rev-parse", "HEAD"]
     revision = subprocess.run(head, cwd=checkout, check=True, capture_output=True, text=True).stdout.strip()
     options = {
@@ -62,7 +62,7 @@ def test_the_tasks_of_the_graph_run_in_its_order(legacy_queue, checkout):
     decision = queue.create_task(
         worker_type="decision",
         scheduler_id="example-level-1",
-        # with these alone taskgraph creates its tasks
+        # taskgraph needs no other scopes to create its tasks
         scopes=[f"queue:create-task:low:{POOL}", "queue:scheduler-id:example-level-1", "queue:route:checks"],
     )
     run = queue.claim("decision")

@@ -1,10 +1,10 @@
-"""A worker as they were in 2016: it polls Azure queues by signed URLs, claims, runs a command, and reports.
+"""A worker like those of 2016: it polls Azure queues with signed URLs, claims, runs a command, and reports.
 
 ``python -m legacy_worker PROVISIONER WORKER_TYPE WORKER_GROUP WORKER_ID [draft | deployed]`` runs tasks until
-it is ended. The queue and the worker's credentials are in TASKCLUSTER_ROOT_URL, TASKCLUSTER_CLIENT_ID and
+you stop it. It reads the queue and its credentials from TASKCLUSTER_ROOT_URL, TASKCLUSTER_CLIENT_ID and
 TASKCLUSTER_ACCESS_TOKEN.
 
-It does not reclaim: a command must end within one claim.
+It does not reclaim, so a command must end within one claim.
 """
 
 import base64
@@ -27,19 +27,19 @@ POLL_INTERVAL = 5.0  # seconds
 
 
 class Refused(Exception):
-    """The queue answered with 4xx: the same request would be refused again."""
+    """The queue answered with 4xx. It would refuse the same request again."""
 
 
 class Unavailable(Exception):
-    """The queue answered with 5xx, or not at all, to each of five attempts."""
+    """The queue answered each of five attempts with 5xx, or not at all."""
 
 
 class UrlsExpired(Exception):
-    """The signed URLs have expired; pollTaskUrls returns new URLs."""
+    """The signed URLs have expired. Call pollTaskUrls for new ones."""
 
 
 class Queue:
-    """The queue's methods, each request signed with Hawk; ``sleep`` is called between attempts."""
+    """Calls the queue, and signs each request with Hawk. ``sleep`` waits between two attempts."""
 
     def __init__(
         self, base_url: str, credentials: Mapping[str, str], sleep: Callable[[float], object] = time.sleep
@@ -47,7 +47,7 @@ class Queue:
         self.base_url, self._credentials, self._sleep = base_url, credentials, sleep
 
     def call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
-        """The JSON of the answer. Raises Refused and Unavailable."""
+        """Returns the JSON of the answer. Raises Refused and Unavailable."""
         for attempt in range(ATTEMPTS):
             if attempt:
                 self._sleep(2**attempt / 10)
@@ -62,7 +62,7 @@ class Queue:
         raise Unavailable(f"{method} {path}")
 
     def with_credentials(self, credentials: Mapping[str, str]) -> "Queue":
-        """The same queue for the temporary credentials of a claim."""
+        """Returns the same queue, called with the temporary credentials of a claim."""
         return Queue(self.base_url, credentials, self._sleep)
 
     def _send(self, method: str, url: str, body: Mapping[str, Any] | None) -> requests.Response:
@@ -82,7 +82,7 @@ class Queue:
 
 @dataclass(frozen=True)
 class Message:
-    """A message of an Azure queue: the run to claim, and the ids that delete the message."""
+    """A message of an Azure queue: which run to claim, and how to delete the message."""
 
     message_id: str
     receipt: str
@@ -92,14 +92,14 @@ class Message:
     signature: str
 
     def delete(self) -> None:
-        """Best effort: a message that stays is offered again, and the queue refuses its claim."""
+        """Tries to delete the message. If that fails, it comes back, and the queue refuses its claim."""
         url = self.signed_delete_url.replace("{{messageId}}", quote(self.message_id, safe=""))
         requests.delete(url.replace("{{popReceipt}}", quote(self.receipt, safe="")), timeout=60)
 
 
 @dataclass
 class Worker:
-    """``protocol`` is "draft" (the queue keeps the message) or "deployed" (the worker deletes it)."""
+    """A worker of the protocol "draft" (the queue keeps the message) or "deployed" (the worker deletes it)."""
 
     queue: Queue
     provisioner_id: str
@@ -110,7 +110,7 @@ class Worker:
     _urls: list[dict[str, str]] | None = None
 
     def run_next(self) -> str | None:
-        """Claim and run a task; its taskId, or None without a task."""
+        """Claims and runs one task. Returns its taskId, or None if there is no task."""
         claim = self.claim_next()
         if claim is None:
             return None
@@ -118,7 +118,7 @@ class Worker:
         return str(claim["status"]["taskId"])
 
     def claim_next(self) -> dict[str, Any] | None:
-        """The answer of claimTask for the first message that can be claimed; None without one."""
+        """Claims the first task that it can. Returns the answer of claimTask, or None if there is no task."""
         try:
             return next(self._claims(), None)
         except UrlsExpired:
@@ -126,7 +126,7 @@ class Worker:
             return next(self._claims(), None)
 
     def run(self, claim: Mapping[str, Any]) -> None:
-        """Run the task's command and report its result."""
+        """Runs the task's command and reports its result."""
         queue = self.queue.with_credentials(claim["credentials"])
         path = f"/task/{claim['status']['taskId']}/runs/{claim['runId']}"
         command = claim["task"]["payload"].get("command")
@@ -162,7 +162,7 @@ class Worker:
         try:
             claim = self.queue.call("POST", f"/task/{message.task_id}/runs/{message.run_id}/claim", body)
         except Unavailable:
-            return None  # the message stays, and is visible again in some minutes
+            return None  # keep the message: it becomes visible again in some minutes
         except Refused as refused:  # claimed, canceled or resolved: no worker needs this message
             sys.stderr.write(f"{refused}\n")
         if claim is None or self.protocol == "deployed":
@@ -171,7 +171,7 @@ class Worker:
 
 
 def _poll(urls: Mapping[str, str]) -> Iterator[Message]:
-    """At most one message, hidden from other workers for some minutes. Raises UrlsExpired."""
+    """Yields at most one message, which other workers do not see for some minutes. Raises UrlsExpired."""
     answer = requests.get(f"{urls['signedPollUrl']}&numofmessages=1", timeout=60)
     if answer.status_code == 403:
         raise UrlsExpired

@@ -1,4 +1,4 @@
-/* The control API of the queue that `legacy-queue test` has started, and a task for the tests. */
+/* Calls the control API of the queue that `legacy-queue test` started, and creates tasks for the tests. */
 'use strict';
 
 const hawk = require('hawk');
@@ -7,7 +7,7 @@ const { Queue, fromNow, slugid } = require('taskcluster-client');
 const { TASKCLUSTER_ROOT_URL, TASKCLUSTER_CLIENT_ID, TASKCLUSTER_ACCESS_TOKEN } = process.env;
 const queue = new Queue();
 
-/* `control('POST', 'clock', {advance: '21m'})`: the answer of /control/v1/clock */
+/* Returns the answer of a call under /control/v1: `control('POST', 'clock', {advance: '21m'})`. */
 const control = async (method, path, body) => {
   const url = `${TASKCLUSTER_ROOT_URL}/control/v1/${path}`;
   const { field } = hawk.client.header(url, method, {
@@ -25,7 +25,7 @@ const control = async (method, path, body) => {
   return JSON.parse(text);
 };
 
-/* The statuses that the requests of this endpoint were answered with, in order. */
+/* Returns the status of each answer that this endpoint has given, in order. */
 const asked = async endpoint => {
   const { requests } = await control('GET', 'requests');
   return requests.filter(request => request.endpoint === endpoint).map(({ status }) => status);
@@ -44,7 +44,7 @@ const createTask = async payload => {
   return taskId;
 };
 
-/* The state, and for an exception the reason, of each run. */
+/* Returns the state of each run. For an exception, returns its reason instead. */
 const outcome = async taskId => {
   const { status: { runs } } = await queue.status(taskId);
   return runs.map(({ state, reasonResolved }) => state === 'exception' ? reasonResolved : state);

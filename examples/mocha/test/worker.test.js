@@ -17,7 +17,7 @@ describe('a worker', () => {
 
   afterEach(function () {
     if (this.currentTest.state === 'failed') {
-      spawnSync('legacy-queue', ['requests'], { stdio: 'inherit' }); // before the next reset
+      spawnSync('legacy-queue', ['requests'], { stdio: 'inherit' }); // before the next test resets the queue
     }
   });
 
@@ -34,7 +34,7 @@ describe('a worker', () => {
     assert.deepEqual(await outcome(taskId), ['malformed-payload']);
   });
 
-  it('deletes the message of a task that another has claimed', async () => {
+  it('deletes the message of a task that another worker has claimed', async () => {
     await createTask({ command: ['true'] });
     await control('POST', 'faults', { endpoint: 'azure.receive', double: true, times: 1 });
     assert(await worker('one').claimNext());
@@ -49,7 +49,7 @@ describe('a worker', () => {
     const claim = await dead.claimNext();
     await control('POST', 'clock', { advance: '21m' });
     assert.equal(await worker('alive').runNext(), taskId);
-    await dead.run(claim); // it was only slow: its report is refused
+    await dead.run(claim); // it was only slow, so its report is refused
     assert.deepEqual(await outcome(taskId), ['claim-expired', 'completed']);
     assert.deepEqual(await asked('reportCompleted'), [200, 409]);
   });

@@ -9,7 +9,7 @@ def protocol(request):
 
 @pytest.fixture
 def new_worker(legacy_queue, protocol):
-    """``new_worker("two")``: a worker of that name for the tasks of examples/builds, without pauses."""
+    """``new_worker("two")`` returns a worker of that name for the pool examples/builds. It never sleeps."""
 
     def make(worker_id="one"):
         queue = Queue(legacy_queue.base_url, legacy_queue.credentials, sleep=lambda _seconds: None)
@@ -20,7 +20,7 @@ def new_worker(legacy_queue, protocol):
 
 @pytest.fixture
 def create_task(legacy_queue):
-    """``create_task("true")``: the id of a task of examples/builds with this command."""
+    """``create_task("true")`` creates a task for examples/builds with this command, and returns its id."""
 
     def create(*command, **payload):
         body = payload or {"command": [*command]}

@@ -1,4 +1,4 @@
-"""The worker's behaviour without faults, and with a fault in each of its calls."""
+"""What the worker does without faults, and with a fault in each of its calls."""
 
 import os
 import subprocess
@@ -6,12 +6,12 @@ import sys
 
 
 def asked(legacy_queue, endpoint):
-    """The statuses of the answers to requests of this endpoint, in order."""
+    """The status of each answer that this endpoint has given, in order."""
     return [request["status"] for request in legacy_queue.requests() if request["endpoint"] == endpoint]
 
 
 def outcome(legacy_queue, task_id):
-    """The state, and for an exception the reason, of each run."""
+    """The state of each run; for an exception, its reason instead."""
     runs = legacy_queue.status(task_id)["runs"]
     return [run["reasonResolved"] if run["state"] == "exception" else run["state"] for run in runs]
 
@@ -45,7 +45,7 @@ def test_of_two_workers_with_the_same_message_the_second_finds_no_task(legacy_qu
     assert asked(legacy_queue, "claimTask") == [200, 409]
     assert outcome(legacy_queue, task_id) == ["running"]
     [message] = legacy_queue.messages("builds", provisioner_id="examples")
-    assert message["runId"] == 1  # the double is deleted; this is for a claim that expires
+    assert message["runId"] == 1  # the duplicate is deleted; this one is for a claim that expires
 
 
 def test_the_task_of_a_dead_worker_is_run_by_another(legacy_queue, new_worker, create_task):
@@ -54,7 +54,7 @@ def test_the_task_of_a_dead_worker_is_run_by_another(legacy_queue, new_worker, c
     claim = dead.claim_next()
     legacy_queue.advance("21m")
     assert new_worker("alive").run_next() == task_id
-    dead.run(claim)  # it was only slow: its report is refused
+    dead.run(claim)  # it was only slow, so its report is refused
     assert outcome(legacy_queue, task_id) == ["claim-expired", "completed"]
     assert asked(legacy_queue, "reportCompleted") == [200, 409]
 
@@ -64,7 +64,7 @@ def test_a_stale_receipt_does_no_harm(legacy_queue, new_worker, create_task):
     with legacy_queue.fault("azure.receive", stale=True, times=1):
         assert new_worker().run_next() == task_id
     assert outcome(legacy_queue, task_id) == ["completed"]
-    legacy_queue.advance("6m")  # the message that could not be deleted, or was held, is visible again
+    legacy_queue.advance("6m")  # now the message that was not deleted, or was hidden, is visible
     assert new_worker().run_next() is None
 
 
