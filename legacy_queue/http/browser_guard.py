@@ -1,8 +1,9 @@
-"""What a page in a browser may do: nothing under a foreign host name, nor read what its origin may not.
+"""Limits what a web page of somebody else can do with this server from a browser.
 
-A page can have its own host name resolve to this machine (DNS rebinding). For the browser the server is then
-a part of the page; but its requests carry that name in Host. Source: RFC 9110, 15.5.20; the Fetch standard,
-"CORS protocol".
+A page can make its own host name resolve to this machine (DNS rebinding). Then the browser treats the server
+as part of that page, but the requests still have the page's name in Host: they are refused. A page of another
+origin can read answers only if its origin is allowed. Source: RFC 9110, 15.5.20; the Fetch standard, "CORS
+protocol".
 """
 
 import re
@@ -14,17 +15,18 @@ from legacy_queue.domain.errors import MisdirectedRequest
 from legacy_queue.domain.hosts import is_address
 from legacy_queue.http.request_log import Environ
 
-ANY = "*"  # among hosts or origins: all of them
+ANY = "*"  # in a list of hosts or origins it allows all of them
 _PORT = re.compile(r":[0-9]*$")
 _METHODS = "OPTIONS,GET,HEAD,POST,PUT,DELETE"
-_MAX_AGE = "900"  # seconds for which a browser remembers the answer to a preflight, as in the original queue
+_MAX_AGE = "900"  # seconds for which a browser keeps the answer to a preflight; as in the original queue
 
 
 class BrowserGuard:
-    """Refuses requests to other than ``hosts``, and lets pages of ``origins`` read answers.
+    """Refuses requests to names that are not in ``hosts``, and lets pages of ``origins`` read answers.
 
-    ``hosts`` are lower-case names; ``*.example.com`` stands for all names below it. localhost and addresses
-    are always answered: no page has them for its own name. A request without Host comes from no browser.
+    ``hosts`` are lower-case names; ``*.example.com`` stands for all names below it. localhost and IP
+    addresses are always allowed, because no page can have them as its own name. A request without Host does
+    not come from a browser.
     """
 
     def __init__(self, hosts: Collection[str], origins: Collection[str]) -> None:
@@ -32,14 +34,14 @@ class BrowserGuard:
         self._origins = frozenset(origins)
 
     def check(self) -> Response | None:
-        """Raises MisdirectedRequest for another host. The answer to a preflight of an allowed origin."""
+        """Raises MisdirectedRequest for another host. Returns the answer to an allowed preflight."""
         environ = request.environ
         host = environ.get("HTTP_HOST", "")
         if host and ANY not in self._hosts and not self._is_known(_PORT.sub("", host.lower()).strip("[].")):
             known = ", ".join(sorted({"localhost", *self._hosts}))
             raise MisdirectedRequest(
-                f"the host is {host[:200]!r}: expected an IP address, or one of {known}; "
-                "the setting allowed-hosts adds others"
+                f"the host is {host[:200]!r}: expected an IP address, or one of {known}. "
+                "To allow another host, add it to the setting allowed-hosts"
             )
         preflight = "HTTP_ACCESS_CONTROL_REQUEST_METHOD" in environ and environ["REQUEST_METHOD"] == "OPTIONS"
         if not preflight or not self._allowed_origin(environ):

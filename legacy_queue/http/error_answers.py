@@ -1,4 +1,4 @@
-"""Renders each error: of the queue, of werkzeug, or of a bug.
+"""Renders every error: an error of the queue, of Werkzeug, or of a bug in this server.
 
 Source: docs/reference/errors.md.
 """
@@ -31,7 +31,7 @@ _SERVICE = re.compile("/api/([A-Za-z0-9_-]{1,50})(?:/|$)")
 
 
 def render(error: Exception, record: RequestRecord, clock: Clock) -> Response:
-    """The answer to an error: its code, its message, and the request."""
+    """Returns the answer to an error. Its body has the code, the message, and what the request was."""
     if isinstance(error, HTTPException):
         error = _translated(error, record)
     if not isinstance(error, QueueError):
@@ -56,20 +56,20 @@ def _translated(error: HTTPException, record: RequestRecord) -> QueueError:
         service = _SERVICE.match(record.path)
         if service and service[1] not in _SERVED:
             return ResourceNotFound(
-                f"{service[1]} is another service: this server answers for {' and '.join(_SERVED)}, and with "
-                "--legacy-stubs for some calls to auth and purge-cache"
+                f"{service[1]} is another service: expected {' or '.join(_SERVED)}. With --legacy-stubs this "
+                "server also answers some calls to auth and purge-cache"
             )
         return ResourceNotFound(
-            f"there is no {record.method} {record.path[:200]}; "
-            "/references/queue/v1/api.json lists the endpoints"
+            f"there is no {record.method} {record.path[:200]}: expected an endpoint that "
+            "/references/queue/v1/api.json lists"
         )
     return InvalidRequestArguments(f"the request cannot be read: {error.name}")
 
 
 def _logged(error: Exception, record: RequestRecord) -> str:
-    """Log the error; the message for the caller, without details."""
-    if isinstance(error, Corrupt):  # logged already, where it was read
-        return "a stored row or message cannot be read: see row-corrupt in the log of the server"
+    """Logs the error. Returns the message for the caller, which has no details."""
+    if isinstance(error, Corrupt):  # it was logged where it was read
+        return "a stored row or message cannot be read: look for row-corrupt in the log of the server"
     incident = str(uuid.uuid4())
     log.error(
         "internal-error",
@@ -79,7 +79,7 @@ def _logged(error: Exception, record: RequestRecord) -> str:
         request_id=record.request_id,
         exc_info=error,
     )
-    return f"an error of the server, incident {incident}: its log has the details under that id"
+    return f"an error of the server, incident {incident}: look for this id in the log of the server"
 
 
 def _answer(status: int, code: str, message: str, record: RequestRecord, clock: Clock) -> Response:

@@ -1,4 +1,4 @@
-"""Lists in pages: the limit of a page, and the token of the next page."""
+"""Answers lists in pages: each has a limit, and a token with which the caller asks for the next page."""
 
 import base64
 import hashlib
@@ -20,7 +20,7 @@ from legacy_queue.services.pagination import Page
 
 PAGED = ("continuationToken", "limit")
 _MAX_LIMIT = 1000
-_ONE_LIST = "all"  # the id of the list of an endpoint that has only one
+_ONE_LIST = "all"  # the id of a list if its endpoint has only this one
 
 RenderItem = Callable[[Any], bytes]
 ToWire = Callable[[Any], Any]  # a task or the like
@@ -34,11 +34,11 @@ def page_answer(
     to_wire: ToWire,
     beside: Mapping[str, str] = MappingProxyType({}),
 ) -> Response:
-    """The page that ``ask`` returns, as the list ``name``, and the properties ``beside`` it.
+    """Returns the page of ``ask`` as the list ``name``, next to the properties ``beside``.
 
-    ``ask`` gets the position after which the page begins, "" at first, a limit, and what renders an item,
-    which ``to_wire`` makes JSON of. The pattern matches each position. Raises InvalidRequestArguments for a
-    continuationToken of another list.
+    ``ask`` gets the position after which the page begins ("" for the first page), the limit, and a function
+    that renders an item. ``to_wire`` makes the item ready for JSON. Every position matches the pattern.
+    Raises InvalidRequestArguments for the continuationToken of another list.
     """
     begin = position_in(call, pattern)
     page = ask(
@@ -61,7 +61,7 @@ def path_page_answer(
     ask: Callable[[RecordPlace, int, RenderItem], Page[RecordPlace]],
     to_wire: ToWire,
 ) -> Response:
-    """As ``page_answer``, for a list whose positions are paths of ``depth`` identifiers, () at first."""
+    """Does the same as ``page_answer`` if a position is a path of ``depth`` identifiers, () at first."""
 
     def ask_text(after: str, limit: int, render: RenderItem) -> Page[str]:
         page = ask(tuple(after.split("/")) if after else (), limit, render)
@@ -71,9 +71,10 @@ def path_page_answer(
 
 
 def token_of(call: Call, position: str) -> str:
-    """The continuationToken of the page that begins behind the position.
+    """The continuationToken of the page that begins after the position.
 
-    Its second half detects a token that was cut, changed or given for another list: a client can make one.
+    Its second half shows by mistake cut, changed or mixed up tokens. It is no protection: a client can
+    compute it.
     """
     text = base64.urlsafe_b64encode(position.encode()).decode().rstrip("=")
     check = hashlib.sha256("\n".join((call.endpoint.name, _list_id(call), position)).encode()).hexdigest()
@@ -81,9 +82,10 @@ def token_of(call: Call, position: str) -> str:
 
 
 def position_in(call: Call, pattern: str) -> str:
-    """The position in the caller's token, "" without one. JavaScript clients send "" for an undefined token.
+    """The position in the caller's token, or "" if there is none. JavaScript clients send "" for undefined.
 
-    Raises InvalidRequestArguments unless the token is exactly that of a position which matches the pattern.
+    Raises InvalidRequestArguments if ``token_of`` would not make this token of a position that matches the
+    pattern.
     """
     token = call.query.get("continuationToken")
     if not token:
@@ -101,7 +103,7 @@ def position_in(call: Call, pattern: str) -> str:
 
 def _list_id(call: Call) -> str:
     of_body = f"the body with the hash {hashlib.sha256(to_json(call.body)).hexdigest()}" if call.body else ""
-    # taskQueueId repeats the provisionerId and the workerType
+    # taskQueueId only repeats the provisionerId and the workerType
     ids = [value for name, value in call.params.items() if name != "taskQueueId"]
     filters = [
         f"{name}={value}" for name, value in sorted(call.query.items()) if name not in (*PAGED, "part")

@@ -1,4 +1,7 @@
-"""Request bodies: strict JSON, then validation. A value is stored exactly as it was sent, or refused."""
+"""Parses request bodies as strict JSON, and validates them.
+
+A value that could not be stored exactly as it was sent is refused.
+"""
 
 import gc
 import json
@@ -22,34 +25,34 @@ from legacy_queue.ports import Waiter
 Result = TypeVar("Result")
 
 MAX_BODY = 1024 * 1024  # bytes
-MAX_ECHO = 4096  # characters of a request that an error repeats
+MAX_ECHO = 4096  # characters of a request that an error quotes
 
 _SECRET_FIELDS = ("receipt", "signature", "accessToken", "certificate", "token")
 _MAX_INTEGER = 2**63
 _MAX_NUMBER_LENGTH = 400  # characters, more than any float needs
 _JSON = "application/json"
 _MAX_DEPTH = 200  # well below what Python's own stack and the validator's allow
-# arrays and objects: a collection of Python looks at all that are in use, and holds up all threads meanwhile
+# arrays and objects: Python's garbage collection visits each, and stops all threads meanwhile
 _MAX_NESTED = 20_000
 _TOO_NESTED = (
-    f"the body is nested too much: expected at most {_MAX_DEPTH} arrays and objects within each other, and "
-    f"{_MAX_NESTED} in all. Send more as a string"
+    f"the body is nested too much: expected at most {_MAX_DEPTH} levels of arrays and objects, and at most "
+    f"{_MAX_NESTED} of them in all. Send larger data as a string"
 )
 _MAX_ERRORS = 20
-_LARGE = 32 * 1024  # bytes of a body that is parsed beside other requests, and of whose errors one is shown
-_OUTLINE = 5000  # values of a large body among which that error is searched for
-_PARTS_AT_ONCE = 100  # of indented JSON: one that is nested deeply takes 70 µs
+_LARGE = 32 * 1024  # bytes; a larger body is parsed in a thread of its own, and only its first error is shown
+_OUTLINE = 5000  # values of a large body that are searched for that error
+_PARTS_AT_ONCE = 100  # parts of indented JSON; a deeply nested part takes 70 µs
 _MAX_FORM = 64 * 1024  # bytes
 _MAX_FIELDS = 10
 
 
 def beside_others(waiter: Waiter, body: bytes, act: Callable[[], Result]) -> Result:
-    """What ``act`` returns, which parses and validates the body. It may take long for a large one."""
+    """Returns what ``act`` returns. If the body is large, ``act`` does not hold up other requests."""
     return waiter.run_long(lambda: _without_collections(act)) if len(body) > _LARGE else act()
 
 
 def _without_collections(act: Callable[[], Result]) -> Result:
-    """Collections hold up all threads: each would look at hundreds of thousands of new values again."""
+    """Runs ``act`` without garbage collections: each would visit all new values, and stop all threads."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -60,15 +63,17 @@ def _without_collections(act: Callable[[], Result]) -> Result:
 
 
 def parse(body: bytes, content_type: str) -> Any:
-    """The JSON value of a body, and None for an empty one.
+    """Returns the JSON value of a body, or None for an empty body.
 
-    Raises MalformedPayload for a body that is not JSON, or that two parsers could read differently: NaN,
-    numbers out of range, doubled keys, lone surrogates, too deep or too much nesting.
+    Raises MalformedPayload if the body is not JSON or has too much nesting, and if two parsers could read it
+    differently: because of NaN, numbers out of range, repeated keys or lone surrogates.
     """
     if not body:
         return None
     if content_type != _JSON and content_type.partition(";")[0].strip().lower() != _JSON:
-        raise MalformedPayload(f"the body's content-type is {content_type[:100]!r}: send application/json")
+        raise MalformedPayload(
+            f"the body's content-type is {content_type[:100]!r}: expected application/json"
+        )
     brackets = _brackets(body)
     if brackets > _MAX_NESTED and _brackets(_without_strings(body)) > _MAX_NESTED:
         raise MalformedPayload(_TOO_NESTED)
@@ -76,33 +81,35 @@ def parse(body: bytes, content_type: str) -> Any:
         value = _decode(body.decode("utf-8"))
         if brackets > _MAX_DEPTH:
             _check_depth(value)
-        if b"\\u" in body:  # only escapes make surrogates: UTF-8 has none
+        if b"\\u" in body:  # UTF-8 has no surrogates, but escapes can make them
             json.dumps(value, ensure_ascii=False).encode("utf-8")
     except RecursionError:
         raise MalformedPayload(_TOO_NESTED) from None
     except UnicodeError:
-        raise MalformedPayload("the body is not UTF-8, or holds half a surrogate pair") from None
+        raise MalformedPayload(
+            "the body is not UTF-8, or has half a surrogate pair: expected JSON in UTF-8"
+        ) from None
     except ValueError as error:
         raise MalformedPayload(f"the body is not JSON: {error}") from None
     return value
 
 
 def form(body: bytes) -> dict[str, str]:
-    """The fields of a browser's form; raises MalformedPayload for a longer form than any of ours."""
+    """Returns the fields of a browser's form. Raises MalformedPayload if it is longer than all our forms."""
     try:
         if len(body) > _MAX_FORM:
             raise ValueError
         return dict(parse_qsl(body.decode(errors="replace"), max_num_fields=_MAX_FIELDS))
     except ValueError:
         raise MalformedPayload(
-            f"the form has {len(body)} bytes: expected at most {_MAX_FIELDS} fields in {_MAX_FORM}"
+            f"the form has {len(body)} bytes: expected at most {_MAX_FIELDS} fields and {_MAX_FORM} bytes"
         ) from None
 
 
 def validate(body: Any, schema: str, size: int) -> None:
-    """Raises InputValidationError, which names the first wrong values, their places and accepted values.
+    """Raises InputValidationError if the body, of ``size`` bytes, does not match the schema.
 
-    ``size`` is that of the body in bytes.
+    The message names the first wrong values, where they are, and what was expected.
     """
     validator = _validator(schema)
     if validator.is_valid(body):
@@ -111,7 +118,7 @@ def validate(body: Any, schema: str, size: int) -> None:
     for error in islice(_errors(validator, body, size), _MAX_ERRORS):
         path = "/".join(["body", *map(str, error.instance_path)])
         is_secret = bool(error.instance_path) and error.instance_path[-1] in _SECRET_FIELDS
-        if not is_secret and not isinstance(error.instance, dict | list):  # these may hold a secret
+        if not is_secret and not isinstance(error.instance, dict | list):  # these may contain a secret
             value = error.instance[:200] if isinstance(error.instance, str) else error.instance
             path += f" is {json.dumps(value)}"
         expected = error.message[:1000]
@@ -119,13 +126,13 @@ def validate(body: Any, schema: str, size: int) -> None:
             expected = f"expected one of {', '.join(map(str, error.kind.options))}"
         errors.append(f"{path}: {expected}")
     if not errors:
-        errors = [f"body: a value behind the first {_OUTLINE} is wrong"]
+        errors = [f"body: a value after the first {_OUTLINE} does not match the schema"]
     described = cut("; ".join(errors), MAX_ECHO - 200)
     raise InputValidationError(f"{described}. See /schemas/queue/v1/{schema}.json")
 
 
 def shown(raw: bytes, value: Any) -> Any:
-    """The body for an error: without secrets, and only if it is small."""
+    """Returns the body for an error: without secrets, and only if it is small."""
     if len(raw) <= MAX_ECHO:
         value = _without_secrets(value)
         if len(json.dumps(value)) <= MAX_ECHO:
@@ -134,16 +141,16 @@ def shown(raw: bytes, value: Any) -> Any:
 
 
 def cut(text: str, max_length: int = MAX_ECHO) -> str:
-    """The text, cut if its JSON is longer than ``max_length`` characters."""
+    """Returns the text, or its beginning if its JSON is longer than ``max_length`` characters."""
     if len(text) <= max_length and len(json.dumps(text)) <= max_length + 2:
         return text
     return text[:max_length].encode("ascii", "backslashreplace").decode()[: max_length - 10] + " (cut)"
 
 
 def indented(value: Any, max_length: int) -> str:
-    """The value as JSON for a person, or its begin that is longer than ``max_length`` characters.
+    """Returns the value as indented JSON. It stops soon after ``max_length`` characters.
 
-    Two megabytes of nested arrays would be indented to hundreds.
+    Indentation would turn two megabytes of nested arrays into hundreds.
     """
     text = StringIO()
     parts = json.JSONEncoder(indent=2, ensure_ascii=False).iterencode(value)
@@ -166,12 +173,12 @@ def _without_secrets(value: Any) -> Any:
 
 
 def _brackets(body: bytes) -> int:
-    """How many arrays and objects begin in the body, and how many such brackets its strings have."""
+    """Counts the opening brackets in the body, including those in its strings."""
     return body.count(b"{") + body.count(b"[")
 
 
 def _without_strings(body: bytes) -> bytes:
-    """The JSON without the content of its strings: only these have escapes."""
+    """Returns the JSON without the content of its strings. Only strings contain escapes."""
     return b"".join(body.replace(rb"\\", b"").replace(rb"\"", b"").split(b'"')[::2])
 
 
@@ -189,37 +196,41 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     value = dict(pairs)
     if len(value) < len(pairs):
         doubled = next(name for name, times in Counter(name for name, _ in pairs).items() if times > 1)
-        raise ValueError(f"the key {doubled[:100]!r} stands twice in one object")
+        raise ValueError(f"the key {doubled[:100]!r} occurs twice in one object")
     return value
 
 
 def _refuse_constant(text: str) -> Any:
-    raise ValueError(f"{text} is no JSON number")
+    raise ValueError(f"{text} is not a JSON number")
 
 
 def _float(text: str) -> float:
-    """The number, if a float holds it exactly."""
+    """Returns the number. Raises ValueError if a float cannot hold it exactly."""
     if len(text) > _MAX_NUMBER_LENGTH:
-        raise ValueError(f"the number {text[:40]}.. has more than {_MAX_NUMBER_LENGTH} characters")
+        raise ValueError(
+            f"the number {text[:40]}.. has {len(text)} characters: expected at most {_MAX_NUMBER_LENGTH}"
+        )
     value = float(text)
     if math.isinf(value):
-        raise ValueError(f"the number {text[:40]} is out of range")
+        raise ValueError(f"the number {text[:40]} is out of range: expected a 64-bit float")
     if repr(value) != text and not _is_exact(text, value):
-        raise ValueError(f"the number {text[:40]} is more precise than 64 bits hold: it would be {value!r}")
+        raise ValueError(
+            f"the number {text[:40]} is more precise than a 64-bit float: expected {value!r}, or a string"
+        )
     return value
 
 
 def _is_exact(text: str, value: float) -> bool:
     try:
-        # %.17g is how C and others print all digits of a number
+        # C and other languages print all digits of a number with %.17g
         return Decimal(text) in (Decimal(repr(value)), Decimal(f"{value:.17g}"))
-    except InvalidOperation:  # the exponent is too large even for Decimal
+    except InvalidOperation:  # even Decimal cannot hold the exponent
         return False
 
 
 def _int(text: str) -> int:
     if len(text) > 20 or not -_MAX_INTEGER <= (value := int(text)) < _MAX_INTEGER:
-        raise ValueError(f"the integer {text[:40]} is out of range: expected at most 64 bits")
+        raise ValueError(f"the integer {text[:40]} is out of range: expected a 64-bit integer")
     return value
 
 
@@ -229,10 +240,10 @@ _decode = json.JSONDecoder(
 
 
 def _errors(validator: Any, body: Any, size: int) -> Iterator[Any]:
-    """All errors of a small body, the first of a large one; none if its first values are right.
+    """Yields all errors of a small body, but only the first of a large body, if its first values have one.
 
-    The validator finds all errors before the first is shown, and each error copies its value: a megabyte may
-    have hundreds of thousands of errors or values, which would occupy the process for seconds.
+    The validator collects all errors before it returns the first, and each error copies its value. A megabyte
+    may have hundreds of thousands of errors, which would occupy the process for seconds.
     """
     if size <= _LARGE:
         yield from validator.iter_errors(body)
@@ -244,7 +255,7 @@ def _errors(validator: Any, body: Any, size: int) -> Iterator[Any]:
 
 
 def _outline(body: Any) -> Any:
-    """The body with its first values, level by level; an array or object without its values behind them."""
+    """Returns the first values of the body, level by level. The other values are left out."""
     left = _OUTLINE
     outline: list[Any] = [body]
     level: list[Any] = [outline]
@@ -261,8 +272,8 @@ def _outline(body: Any) -> Any:
     return outline[0]
 
 
-# Compiled when it is first needed, which takes less than 1 ms. Most schemas are of answers: a server does not
-# check these.
+# A validator is compiled when it is first needed, which takes less than 1 ms. Most schemas describe answers,
+# which a server does not check.
 @cache
 def _validator(schema: str) -> Any:
     return jsonschema_rs.validator_for(

@@ -1,4 +1,4 @@
-"""The way of a request to a declared endpoint: Flask's routing, checks, the handler, its answer.
+"""The Flask views of the declared endpoints: they check a request, call the handler, and send its answer.
 
 Source: docs/explanation/http-contract.md#authentication.
 """
@@ -36,29 +36,29 @@ from legacy_queue.http.site import Site
 
 _PATTERNS = {name: re.compile(pattern) for name, pattern in PARAMETERS.items()}
 _PREFIX_2018 = "/v1"
-_REST = re.compile("<(name|objectName)>")  # they may have slashes
+_REST = re.compile("<(name|objectName)>")  # their values may contain slashes
 _DEFAULT_PORTS = {"http": "80", "https": "443"}
 _PORT = re.compile("[0-9]{1,5}")
 
 
 class _JsonResponse(Response):
-    """An answer of an endpoint: its headers are complete, without a copy that Werkzeug completes."""
+    """The answer of an endpoint. Its headers are complete, so Werkzeug need not copy and complete them."""
 
     def get_wsgi_headers(self, environ: Environ) -> Headers:  # noqa: ARG002
         return self.headers
 
 
 class EndpointViews:
-    """Flask's views of the endpoints: the checks of a request, the call of the handler, its answer."""
+    """Makes a Flask view for each endpoint: it checks the request, calls the handler, sends the answer."""
 
     def __init__(self, site: Site, injection: FaultInjection) -> None:
         self._site = site
         self._injection = injection
 
     def add_to(self, app: Flask, endpoints: Iterable[Endpoint]) -> None:
-        """Add a rule for each route, under ``/v1`` and ``/api/<service>/v1`` or without a prefix.
+        """Add a rule for each route, under both prefixes (``/v1`` and ``/api/<service>/v1``) or under none.
 
-        Of two endpoints with the same method and route only the first has a rule: see ``Endpoint.by_body``.
+        If two endpoints have the same method and route, only the first gets a rule: see ``Endpoint.by_body``.
         """
         routed: set[tuple[str, str, str]] = set()
         for endpoint in endpoints:
@@ -104,11 +104,11 @@ class EndpointViews:
         environ: Environ,
         record: RequestRecord,
     ) -> Call:
-        """Raw path -> parameters checked -> Hawk -> body validated; the handler checks the scopes first.
+        """Check the parameters, then the signature (Hawk), then the body. The handler checks the scopes.
 
-        A call without valid credentials that the anonymous role cannot allow is refused before its body is
-        parsed: parsing may be expensive.
-        Before the parameters are checked, an error shows only the beginning of each.
+        Parsing a body may be expensive. So if the call has no valid credentials and the anonymous role cannot
+        allow it, it is refused before that. If a parameter is wrong, the error shows only the beginning of
+        each parameter.
         """
         params = {name: unquote(value) if "%" in value else value for name, value in segments.items()}
         record.endpoint = endpoint.name
@@ -119,7 +119,7 @@ class EndpointViews:
         is_todays = shape == "today" or (shape == BY_PATH and not _is_of_2018(environ))
         for name, value in (*params.items(), *query.items()):
             if not _PATTERNS[name].fullmatch(value):
-                raise InvalidRequestArguments(f"{name} is {value[:200]!r}: it must match {PARAMETERS[name]}")
+                raise InvalidRequestArguments(f"{name} is {value[:200]!r}: expected {PARAMETERS[name]}")
         if "taskQueueId" in params:
             params |= zip(("provisionerId", "workerType"), params["taskQueueId"].split("/"), strict=True)
         record.params = params
@@ -166,47 +166,57 @@ def _refuse(why: str, **_segments: str) -> Response:
 
 
 def _may_be_open(endpoint: Endpoint, site: Site) -> bool:
-    """Whether the scopes of every caller may suffice, so that the body has to be parsed to know it."""
+    """Whether the scopes that every caller has could be enough. Only the body then shows if they are."""
     return all(may_satisfy(site.anonymous, template) for template in endpoint.scopes_named)
 
 
 def _check_escapes(target: str) -> None:
-    """Raises InvalidRequestArguments for a ``%`` that is not a percent escape: it is ambiguous."""
+    """Raises InvalidRequestArguments if a ``%`` does not begin a percent escape: its meaning is unclear."""
     if broken := "%" in target and re.search("%(?![0-9a-fA-F]{2}).{0,2}", target):
         raise InvalidRequestArguments(
-            f"{broken[0]!r} in the request's target is no percent escape: write % as %25"
+            f"{broken[0]!r} in the request's target is not a percent escape: write % as %25"
         )
 
 
 def _query(endpoint: Endpoint) -> dict[str, str]:
-    """The parameters of the query without the bewit. Each must be known to the endpoint, and given once."""
+    """The query parameters except the bewit.
+
+    Raises InvalidRequestArguments if the endpoint does not know one, or if one is given twice.
+    """
     parameters = request.args.to_dict(flat=False)
     parameters.pop("bewit", None)
     for name, values in sorted(parameters.items()):
         if name not in endpoint.query:
-            raise InvalidRequestArguments(f"{endpoint.name} takes no query parameter {name[:200]!r}")
+            expected = f"one of {', '.join(endpoint.query)}" if endpoint.query else "none"
+            raise InvalidRequestArguments(
+                f"{endpoint.name} takes no query parameter {name[:200]!r}: expected {expected}"
+            )
         if len(values) > 1:
             raise InvalidRequestArguments(f"{name} is given {len(values)} times in the query: expected once")
     return {name: values[0] for name, values in parameters.items()}
 
 
 def _body(environ: Environ) -> bytes:
-    """At most MAX_BODY bytes; b"" for a request that has neither a length nor chunks."""
+    """Reads the body. It is b"" if the request has neither a length nor chunks.
+
+    Raises RequestEntityTooLarge if it has more than MAX_BODY bytes, MalformedPayload if it ends early.
+    """
     length = int(environ.get("CONTENT_LENGTH") or 0)
     if not length and "HTTP_TRANSFER_ENCODING" not in environ:
         return b""
     if length > MAX_BODY:
         raise RequestEntityTooLarge
-    raw: bytes = environ["wsgi.input"].read(length or MAX_BODY + 1)  # one more of chunks, to see that it is
+    # a body of chunks is read with one byte more than the limit, to notice that it is longer
+    raw: bytes = environ["wsgi.input"].read(length or MAX_BODY + 1)
     if len(raw) > MAX_BODY:
         raise RequestEntityTooLarge
     if len(raw) < length:
-        raise MalformedPayload("the body ended before it had its content-length")
+        raise MalformedPayload(f"the body ended after {len(raw)} bytes: its content-length is {length}")
     return raw
 
 
 def _checked_body(endpoint: Endpoint, raw: bytes, environ: Environ, record: RequestRecord) -> Any:
-    """Raises MalformedPayload, InputValidationError."""
+    """Parses and validates the body. Raises MalformedPayload or InputValidationError."""
     body = form(raw) if endpoint.takes_cookies else parse(raw, environ.get("CONTENT_TYPE", ""))
     record.payload = raw, body
     _check_body(endpoint, body, len(raw), _is_of_2018(environ))
@@ -220,29 +230,29 @@ def _is_of_2018(environ: Environ) -> bool:
 def _check_body(endpoint: Endpoint, body: Any, size: int, is_of_2018: bool) -> None:
     if endpoint.input is None:
         if body not in (None, {}):
-            raise InputValidationError(f"{endpoint.name} takes no body: send none, or {{}}")
+            raise InputValidationError(f"{endpoint.name} takes no body: expected none, or {{}}")
     elif body is not None or not endpoint.input_optional:
         todays = f"{endpoint.input}-of-today"
         validate(body, endpoint.input if is_of_2018 or todays not in SCHEMAS else todays, size)
 
 
 def _signed_request(environ: Environ, target: str, body: bytes) -> SignedRequest:
-    """The request as the client signed it; raises AuthenticationFailed for an invalid port.
+    """The request as the client signed it. Raises AuthenticationFailed if the port is invalid.
 
-    The x-forwarded headers, which are those of a trusted proxy, tell the host and the port that the client
-    addressed.
+    If a trusted proxy has set the x-forwarded headers, they have the host and port that the client signed.
+    Headers of other proxies are already removed.
     """
     scheme = environ["wsgi.url_scheme"]
     address = environ.get("HTTP_HOST", "")
     if forwarded := environ.get("HTTP_X_FORWARDED_HOST"):
         address = forwarded.split(",")[0].strip()
-    has_port = ":" in address and not address.endswith("]")  # [::1] has colons, but no port
+    has_port = ":" in address and not address.endswith("]")  # [::1] has colons, but not a port
     host, _, port = address.rpartition(":") if has_port else (address, "", "")
     if forwarded := environ.get("HTTP_X_FORWARDED_PORT"):
         port = forwarded.split(",")[0].strip() or port
     port = port or _DEFAULT_PORTS.get(scheme, "80")
     if not _PORT.fullmatch(port):
-        raise AuthenticationFailed("the host has no usable port", is_of_form=True)
+        raise AuthenticationFailed("the host's port is wrong: expected 1 to 5 digits", is_of_form=True)
     return SignedRequest(
         method=environ["REQUEST_METHOD"],
         target=target,

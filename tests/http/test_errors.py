@@ -210,7 +210,7 @@ def test_only_the_answers_of_a_server_in_development_have_the_development_header
 def test_another_service_is_named_as_such(queue: Queue) -> None:
     for path in ("/api/worker-manager/v1/nothing", "/api/worker-manager"):
         answer = queue.send("GET", path, credentials=None)
-        refused(answer, 404, "ResourceNotFound", "worker-manager is another service", "queue and object")
+        refused(answer, 404, "ResourceNotFound", "worker-manager is another service", "queue or object")
     for path in ("/api/queue/v1/nothing", "/api/object/v1/nothing", "/api/"):
         answer = queue.send("GET", path, credentials=None)
-        refused(answer, 404, "ResourceNotFound", f"there is no GET {path}; ")
+        refused(answer, 404, "ResourceNotFound", f"there is no GET {path}: ")

@@ -91,7 +91,7 @@ def test_an_invalid_id_is_refused(queue: Queue) -> None:
         for value in wrong:
             params = {"taskId": TASK_ID, parameter: value} if name != "listTaskGroup" else {parameter: value}
             answer = queue.call(name, credentials=None, **{key: quote(params[key]) for key in params})
-            refused(answer, 400, "InvalidRequestArguments", parameter, repr(value), "must match")
+            refused(answer, 400, "InvalidRequestArguments", parameter, repr(value), "expected")
             assert answer.get_json()["requestInfo"]["params"] == params
 
 

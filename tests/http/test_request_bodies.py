@@ -87,7 +87,7 @@ def test_a_body_nested_more_deeply_than_the_limit_is_malformed(opening: str, clo
 
     parse(nested(MAX_DEPTH), JSON)
     for depth in (MAX_DEPTH + 2, 256, 1000, 100_000):
-        malformed(nested(depth), f"{MAX_DEPTH} arrays and objects")
+        malformed(nested(depth), f"{MAX_DEPTH} levels of arrays and objects")
 
 
 @pytest.mark.parametrize("nested", ["[]", '{"":1}', r'["\\", "\"[{"]'])
@@ -96,7 +96,7 @@ def test_a_body_has_at_most_20_000_arrays_and_objects_outside_of_its_strings(nes
         return f"[{','.join([nested] * count)}]".encode()
 
     parse(array(19_999), JSON)
-    malformed(array(20_000), "20000 in all")
+    malformed(array(20_000), "20000 of them in all")
 
 
 def test_an_unusual_payload_comes_back_unchanged(queue: Queue) -> None:
@@ -166,7 +166,7 @@ def test_a_missing_body_is_refused_where_one_is_needed(queue: Queue, body: bytes
     ("change", "message"),
     [
         ({"priority": "urgent"}, 'body/priority is "urgent"'),
-        ({"scopes": [*(f"s{number}" for number in range(8000)), 1]}, "a value behind the first 5000"),
+        ({"scopes": [*(f"s{number}" for number in range(8000)), 1]}, "a value after the first 5000"),
     ],
 )
 def test_of_a_body_with_many_values_one_error_is_shown(change: Any, message: str) -> None:
@@ -178,7 +178,7 @@ def test_of_a_body_with_many_values_one_error_is_shown(change: Any, message: str
 @pytest.mark.parametrize("body", [b"a=" + b"b" * 64 * 1024, b"a=b&" * 11])
 def test_a_form_that_is_longer_than_any_of_ours_is_refused(body: bytes) -> None:
     assert form(b"token=a%41&token=b&reason=") == {"token": "b"}
-    with pytest.raises(MalformedPayload, match="expected at most 10 fields in 65536"):
+    with pytest.raises(MalformedPayload, match="expected at most 10 fields and 65536"):
         form(body)
 
 
