@@ -99,7 +99,7 @@ class Message:
 
 @dataclass
 class Worker:
-    """A worker of the protocol "draft" (the queue keeps the message) or "deployed" (the worker deletes it)."""
+    """A worker. By the protocol "draft" the queue keeps a message, by "deployed" the worker deletes it."""
 
     queue: Queue
     provisioner_id: str
