@@ -53,6 +53,11 @@ class CallStatistics:
         """The time of the last call of any kind. There must be one."""
         return max(calls.last for calls in self.calls.values())
 
+    @property
+    def last_method(self) -> str:
+        """The method of the last call, for statistics with calls."""
+        return max(self.calls.items(), key=lambda item: item[1].last)[0][0]
+
     def counted(self, kind: CallKind, more: Calls, client: str = "") -> "CallStatistics":
         """Returns the statistics with these calls added. ``client`` sent them, if it is known."""
         calls = {other: calls for other, calls in self.calls.items() if calls.last + CALLS_KEPT > more.last}

@@ -16,6 +16,8 @@ PARAMETERS = {
     "sort": r"name|pending|running|oldest|asked",
     "part": r"live",
     "quarantined": r"true|false",
+    "workerState": r"busy|idle|silent|quarantined",
+    "caller": r"[ -~]{1,255}",  # workerGroup/workerId, or a clientId
     "state": "|".join(("all", "unresolved", *UNRESOLVED, *RESOLVED)),
     **dict.fromkeys(("follow", "failed"), r"true|false"),
     "endpoint": r"[A-Za-z.]{1,100}",

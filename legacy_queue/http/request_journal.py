@@ -2,7 +2,7 @@
 
 import itertools
 import re
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -17,6 +17,7 @@ from legacy_queue.domain.worker_record import ID_NAMES
 from legacy_queue.http.parameters import PARAMETERS
 from legacy_queue.http.request_log import RequestRecord, without_signature
 from legacy_queue.http.schema_properties import REASONS
+from legacy_queue.life.words import requester
 from legacy_queue.ports.queue import QueuedMessage
 
 SIZE = 10_000  # requests
@@ -29,7 +30,7 @@ _MESSAGE_ID = re.compile("[0-9a-fA-F-]{36}")
 _PLAIN = re.compile(r"[A-Za-z0-9_.,:+%-]{0,200}")
 
 
-SELECTORS = ("taskId", "endpoint", "taskQueueId", "failed")
+SELECTORS = ("taskId", "endpoint", "taskQueueId", "caller", "failed")
 
 
 class Journal:
@@ -90,19 +91,28 @@ class Journal:
             return entries[-limit:]
         return [entry for entry in entries if entry["sequence"] > after][:limit]
 
+    def counts(self, name: str, chosen: Mapping[str, str]) -> Counter[str]:
+        """How many requests each value of the selector ``name`` would select beside the other ones."""
+        others = {other: value for other, value in chosen.items() if other != name}
+        found = [_selected_by(entry, name) for entry in [*self._entries] if _is_chosen(entry, others)]
+        return Counter(value for value in found if value)
+
 
 def _is_chosen(entry: Mapping[str, Any], chosen: Mapping[str, str]) -> bool:
-    for name, value in chosen.items():
-        match name:
-            case "taskId":
-                is_chosen = value == entry.get(name) or value in entry.get("taskIds", ())
-            case "failed":
-                is_chosen = (value == "true") == (not 0 < entry["status"] < 400)
-            case _:
-                is_chosen = entry.get(name) == value
-        if not is_chosen:
-            return False
-    return True
+    return all(
+        _selected_by(entry, name) == value or (name == "taskId" and value in entry.get("taskIds", ()))
+        for name, value in chosen.items()
+    )
+
+
+def _selected_by(entry: Mapping[str, Any], name: str) -> str:
+    """The value of the selector ``name`` that selects the entry, "" if none does."""
+    match name:
+        case "failed":
+            return "false" if 0 < entry["status"] < 400 else "true"
+        case "caller":
+            return requester(entry)
+    return str(entry.get(name, ""))
 
 
 def _subject(record: RequestRecord, claims: Sequence[Mapping[str, Any]] | None) -> dict[str, Any]:

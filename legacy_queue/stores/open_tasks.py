@@ -100,6 +100,13 @@ class OpenTasks:
             counts[task_queue_id, priority, state] = OpenCount(count.count + 1, oldest)
         return counts
 
+    def running(self) -> frozenset[str]:
+        """The taskIds of the running tasks."""
+        with self._lock:
+            entries = [*self._entries.items()]
+        tasks = yielding(entries, _YIELD_AFTER)
+        return frozenset(task_id for task_id, entry in tasks if entry.state == "running")
+
     def positions(self, task_queue_id: str, state: str, after: str, limit: int) -> list[str]:
         """``<since>/<taskId>`` of up to ``limit`` tasks behind the position ``after``, the oldest first."""
         with self._lock:

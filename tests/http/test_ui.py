@@ -265,7 +265,7 @@ def test_the_overview_leads_to_what_needs_a_look() -> None:
     assert [look.xpath(".//a/@href") for look in looks] == [
         [f"/ui/pools/{PROVISIONER}/builder"],
         [f"/ui/pools/{POOL_NAME}"],
-        ["/ui/workers?quarantined=true"],
+        ["/ui/workers?workerState=quarantined"],
         ["/ui/requests?endpoint=claimTask&failed=true"],
     ]
 
@@ -278,6 +278,37 @@ def test_pools_and_workers_are_found_by_words_and_pools_ordered_by_a_column(queu
     assert order == ["linux-b", "linux-a"]
     queue.running()
     assert len(rows(shown(queue, "/ui/workers?q=ali+group"))) == 1
+
+
+def test_workers_are_selected_by_state_and_a_busy_one_shows_the_name_of_its_task() -> None:
+    queue = Queue(claim_work_wait=timedelta(0))
+    succeeded(queue.call("claimWork", {**WORKER, "workerId": "bob"}, **POOL))
+    name = {**queue.task_body()["metadata"], "name": "its-name"}
+    queue.running(metadata=name)
+    for state, expected in (("busy", ["group/alice"]), ("idle", ["group/bob"]), ("silent", [])):
+        found = rows(shown(queue, f"/ui/workers?workerState={state}"))
+        assert [row.split()[0] for row in found] == expected
+    assert "its-name" in rows(shown(queue, "/ui/workers?workerState=busy"))[0]
+
+
+def test_requests_are_selected_by_result_endpoint_pool_and_caller() -> None:
+    queue = Queue(control=True)
+    task_id = queue.running()
+    refused(queue.claim(task_id, workerId="bob"), 409, "RequestConflict")
+    for query, count in (
+        ("", 3),
+        ("failed=true", 1),
+        ("endpoint=claimTask", 2),
+        ("endpoint=claimTask&failed=false", 1),
+        ("caller=group/alice", 1),
+        ("caller=nobody", 0),
+        (f"taskId={task_id}", 3),
+    ):
+        page = shown(queue, f"/ui/requests?{query}")
+        assert len(rows(page)) == count, query
+        for link in tree_of(page).xpath("//nav[@class='filters']/a"):
+            wanted = int(link.xpath("b")[0].text)
+            assert len(rows(shown(queue, link.get("href")))) == wanted, link.get("href")
 
 
 def test_what_one_looks_for_leads_to_its_page(queue: Queue) -> None:

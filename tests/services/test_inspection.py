@@ -4,12 +4,13 @@ from datetime import timedelta
 
 import pytest
 
-from legacy_queue.domain.call_statistics import CLAIM_WORK
+from legacy_queue.domain.call_statistics import CLAIM_TASK, CLAIM_WORK
 from legacy_queue.domain.errors import InputError
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.task import Worker
 from legacy_queue.domain.times import format_time
 from legacy_queue.domain.worker_record import worker_path
+from legacy_queue.services.inspection.worker_states import workers_of
 from legacy_queue.services.tasks.claims import ClaimProof
 from tests.domain.sample_tasks import ALICE, BOB, CLAIM_TIMEOUT, DAY, HOUR, MINUTE, NOW, SECOND, task_body
 from tests.services.harness import HIGH, POLL_VISIBILITY, PROVISIONER, QUEUE, WORKER_TYPE, Harness
@@ -180,3 +181,71 @@ def test_a_task_after_its_deadline(harness: Harness) -> None:
 def test_a_task_with_unpublished_events(harness: Harness) -> None:
     harness.broker.capacity = 0
     assert ("unpublished", None) in explained(harness, harness.create())
+
+
+# --- what workers are doing
+
+
+def states(harness: Harness, sees_polls: bool = True) -> dict[str, tuple[str, list[str], str]]:
+    """The state of each worker or client, its tasks, and the client that it shares with others."""
+    services = harness.services
+    running = services.task_queues.running()
+    return {
+        worker.caller.name: (worker.state, [*worker.running], worker.client.name if worker.client else "")
+        for pool in services.pools.overview()
+        for worker in workers_of(pool, running, harness.clock.now(), sees_polls=sees_polls)
+    }
+
+
+def claimed_by(harness: Harness, worker: Worker, client_id: str = "") -> str:
+    """A new task, claimed by a call of the worker."""
+    path = worker_path(PROVISIONER, WORKER_TYPE, worker)
+    with harness.services.workers.call(path, (CLAIM_TASK, ()), client_id) as runs:
+        task_id = harness.claimed(worker)
+        runs.append((task_id, 0))
+    return task_id
+
+
+def test_a_worker_is_busy_while_it_has_a_claim_then_idle_and_at_last_silent(harness: Harness) -> None:
+    task_ids = [claimed_by(harness, ALICE), claimed_by(harness, ALICE)]
+    assert states(harness) == {"group/alice": ("busy", task_ids, "")}
+    for task_id in task_ids:
+        harness.complete(task_id)
+    harness.clock.advance(5 * MINUTE)
+    assert states(harness)["group/alice"][0] == "idle"
+    harness.clock.advance(SECOND)
+    assert states(harness)["group/alice"][0] == "silent"
+    assert states(harness, sees_polls=False)["group/alice"][0] == "idle"
+
+
+def test_a_quarantined_worker_still_has_its_task(harness: Harness) -> None:
+    task_id = claimed_by(harness, ALICE)
+    path = worker_path(PROVISIONER, WORKER_TYPE, ALICE)
+    harness.services.workers.quarantine(path, NOW + HOUR)
+    assert states(harness) == {"group/alice": ("quarantined", [task_id], "")}
+
+
+def test_the_client_of_several_workers_is_in_their_rows_and_one_without_a_claim_in_its_own(
+    harness: Harness,
+) -> None:
+    for client_id in ("a-client", "another"):
+        harness.services.polling.poll_urls(PROVISIONER, WORKER_TYPE, client_id)
+    task_id = claimed_by(harness, ALICE, "a-client")
+    assert states(harness) == {"group/alice": ("busy", [task_id], ""), "another": ("idle", [], "")}
+    other_id = claimed_by(harness, BOB, "a-client")
+    assert states(harness) == {
+        "group/alice": ("busy", [task_id], "a-client"),
+        "group/bob": ("busy", [other_id], "a-client"),
+        "another": ("idle", [], ""),
+    }
+
+
+def test_a_task_is_the_one_of_the_worker_that_claimed_its_last_run(harness: Harness) -> None:
+    task_id = claimed_by(harness, BOB)
+    harness.shut_down(task_id)
+    with harness.services.workers.call(
+        worker_path(PROVISIONER, WORKER_TYPE, ALICE), (CLAIM_TASK, ())
+    ) as runs:
+        harness.claim(harness.receive_one(), ALICE)
+        runs.append((task_id, 1))
+    assert states(harness) == {"group/alice": ("busy", [task_id], ""), "group/bob": ("idle", [], "")}

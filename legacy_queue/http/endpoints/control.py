@@ -147,9 +147,10 @@ def list_requests(call: Call) -> Reply:
     """List the last requests that the server answered, oldest first.
 
     The list has ``limit`` requests, 100 by default. With ``after``, it has the first requests after that
-    sequence number. ``taskId``, ``endpoint`` and ``taskQueueId`` select requests. ``failed=true`` selects the
-    requests with a status of 400 or more, or without an answer. The server keeps the last 10,000 requests,
-    except requests to /control/v1, /inspect/v1 and /events.
+    sequence number. ``taskId``, ``endpoint``, ``taskQueueId`` and ``caller`` select requests; a ``caller`` is
+    a ``workerGroup/workerId`` or a clientId. ``failed=true`` selects the requests with a status of 400 or
+    more, or without an answer. The server keeps the last 10,000 requests, except requests to /control/v1,
+    /inspect/v1 and /events.
 
     A request without an answer has the status 0. ``begun`` is when the request came, ``time`` is when its
     answer was sent. Both are the queue's time, like ``now``. ``ms`` is real time.

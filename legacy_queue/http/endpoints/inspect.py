@@ -139,13 +139,12 @@ def pool_wire(pool: InspectedPool) -> Mapping[str, Any]:
 
 def caller_wire(caller: Caller) -> Mapping[str, Any]:
     """A worker or a client in the answer of inspectPools."""
-    (method, _), calls = max(caller.statistics.calls.items(), key=lambda item: item[1].last)
     until = caller.worker.quarantine_until if caller.worker else None
     claims = caller.worker.recent_claims if caller.worker else ()
     return {
         "caller": caller.name,
-        "method": method,
-        "last": format_time(calls.last),
+        "method": caller.statistics.last_method,
+        "last": format_time(caller.last_call),
         **({"quarantineUntil": format_time(until)} if until else {}),
         "recentTasks": [{"taskId": task_id, "runId": run_id} for task_id, run_id in claims],
     }

@@ -52,7 +52,7 @@ def attention(site: Site, pools: Sequence[Pool], recent: RecentEvents) -> Iterat
     quarantined = sum(bool(each.quarantined_until(now)) for pool in pools for each in pool.callers)
     if quarantined:
         title = f"{_count(quarantined, 'worker')} in quarantine"
-        yield Card("warn", title, "Workers in quarantine get no task.", "/ui/workers?quarantined=true")
+        yield Card("warn", title, "Workers in quarantine get no task.", "/ui/workers?workerState=quarantined")
     refused = site.journal.requests(SIZE, None, {"endpoint": "claimTask", "failed": "true"})
     if refused:
         title = f"{_count(len(refused), 'claim')} refused or failed"

@@ -28,7 +28,7 @@ from legacy_queue.domain.times import age_words, duration_words, format_time, pa
 from legacy_queue.http.endpoint import Call, Endpoint
 from legacy_queue.http.endpoints.control import clock_answer
 from legacy_queue.http.endpoints.groups import group_wire
-from legacy_queue.http.endpoints.inspect import SCOPE, SEARCHED, caller_wire, explained, pool_wire
+from legacy_queue.http.endpoints.inspect import SCOPE, SEARCHED, explained, pool_wire
 from legacy_queue.http.endpoints.migration import migration
 from legacy_queue.http.page.actions import page_endpoint, possible_actions
 from legacy_queue.http.page.attention import attention
@@ -36,15 +36,17 @@ from legacy_queue.http.page.group_picture import group_rows
 from legacy_queue.http.page.task_summary import LOGS, gravity, run_rows
 from legacy_queue.http.paging import position_in, token_of
 from legacy_queue.http.request_bodies import indented
-from legacy_queue.http.request_journal import SELECTORS
+from legacy_queue.http.request_journal import SELECTORS, SIZE
 from legacy_queue.http.site import Site
 from legacy_queue.life.picture import legend_html, life_html
-from legacy_queue.life.words import request_words
+from legacy_queue.life.words import requester
+from legacy_queue.ports import Corrupt
 from legacy_queue.services.artifacts.artifacts import Artifacts
 from legacy_queue.services.events.event_buffer import MAX_EVENTS
 from legacy_queue.services.inspection.explanation import Wait
 from legacy_queue.services.inspection.pools import Pool
 from legacy_queue.services.inspection.recent_events import RECENT, recent_events
+from legacy_queue.services.inspection.worker_states import WORKER_STATES, silent_after, workers_of
 from legacy_queue.services.services import Services
 from legacy_queue.services.tasks.listing import Wanted
 
@@ -62,7 +64,10 @@ _MAX_OF_TASK = 100  # dependents, and artifacts of a run
 _MAX_DEFINITION = 100_000  # characters
 _MAX_OF_GROUP = 1000  # tasks that are counted
 _DRAWN = 200  # tasks of a group
-_REQUESTS = 200
+_WORKERS = 100
+_MIGRATING = 50  # pools
+_REQUESTS = 80
+_MAX_FILTERS = 12  # values of a selector
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "img-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
@@ -302,39 +307,62 @@ def group_page(call: Call, site: Site) -> Values:
     }
 
 
-@page("/ui/workers", "Workers", "q", "quarantined")
+@page("/ui/workers", "Workers", "q", "workerState")
 def workers_page(call: Call, site: Site) -> Values:
-    """Who asked for work in the last ten days, the last first."""
-    callers = [
-        {**caller_wire(caller), "taskQueueId": pool.task_queue_id, "quarantined": is_quarantined}
-        for pool in site.services.pools.overview()
-        for caller in pool.callers
-        for is_quarantined in [caller.quarantined_until(site.services.clock.now()) is not None]
+    """Who asked for work in the last ten days, the last first, and what each is doing."""
+    services = site.services
+    now, words = services.clock.now(), call.query.get("q", "").split()
+    running = services.task_queues.running()
+    workers = [
+        worker
+        for pool in services.pools.overview()
+        for worker in workers_of(pool, running, now, sees_polls=services.peeking.sees_polls)
+        if _is_named(f"{pool.task_queue_id}/{worker.caller.name}", words)
     ]
-    words = call.query.get("q", "").split()
-    wanted = call.query.get("quarantined")
-    found = [
-        caller
-        for caller in callers
-        if _is_named(f"{caller['taskQueueId']}/{caller['caller']}", words)
-        and wanted in (None, str(caller["quarantined"]).lower())
-    ]
-    found.sort(key=lambda caller: str(caller["last"]), reverse=True)
-    return {"callers": found[:_REQUESTS], "total": len(found)}
+    wanted = call.query.get("workerState")
+    found = [worker for worker in workers if wanted in (None, worker.state)]
+    found.sort(key=lambda worker: worker.last_call, reverse=True)
+    shown = found[:_WORKERS]
+    return {
+        "workers": shown,
+        "names": dict(_names(services, [worker.running[-1] for worker in shown if worker.running])),
+        "counts": Counter(worker.state for worker in workers),
+        "states": ("", *WORKER_STATES),
+        "total": len(found),
+        "silent_after": age_words(silent_after(services.peeking.sees_polls).total_seconds()),
+    }
+
+
+def _names(services: Services, task_ids: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """The names of the tasks that exist, mostly from memory."""
+    for task_id in task_ids:
+        with suppress(ResourceNotFound, Corrupt):
+            yield task_id, services.tasks.recall(task_id).definition.wire["metadata"]["name"]
 
 
 @page("/ui/requests", "Requests", *SELECTORS)
 def requests_page(call: Call, site: Site) -> Values:
-    """The last requests, the newest first: only with --control."""
+    """The last requests, the newest first: only with --control. How many there are by each selector."""
+    journal = site.journal
     chosen = {name: call.query[name] for name in SELECTORS if name in call.query}
-    found = site.journal.requests(_REQUESTS, None, chosen)
-    return {"requests": found[::-1], "words": request_words}
+    found = journal.requests(SIZE, None, chosen)
+    counts = {name: journal.counts(name, chosen) for name in SELECTORS if name != "taskId"}
+    failed = counts.pop("failed")
+    return {
+        "requests": found[: -_REQUESTS - 1 : -1],
+        "total": len(found),
+        "failed": failed,
+        "filters": {name: sorted(count.most_common(_MAX_FILTERS)) for name, count in counts.items()},
+        "selectors": SELECTORS,
+        "requester": requester,
+        "kept": SIZE,
+    }
 
 
 @page("/ui/migration", "Migration", "since")
 def migration_page(call: Call, _site: Site) -> Values:
     """Which protocol each caller speaks, for who may call getMigration too."""
-    return {"report": migration.handler(call.of(migration))}
+    return {"report": migration.handler(call.of(migration)), "max_pools": _MIGRATING}
 
 
 def _by_age(row: Mapping[str, Any]) -> tuple[str, str]:

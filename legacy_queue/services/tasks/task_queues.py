@@ -62,6 +62,10 @@ class TaskQueues:
         is_true = is_alone or self._clock.monotonic() < reading.until
         return reading.open_tasks.open_counts() if is_true else None
 
+    def running(self) -> frozenset[str]:
+        """The taskIds of the running tasks. Reads no task."""
+        return self._open_tasks().running()
+
     def tasks(
         self, task_queue_id: str, state: str, after: str, limit: int, render: Callable[[Task], bytes]
     ) -> Page[str]:
