@@ -92,7 +92,8 @@ def rows(answer: TestResponse) -> list[str]:
 
 
 def test_a_link_signs_the_browser_in_for_a_while(queue: Queue) -> None:
-    assert opened(queue).status_code == 403
+    signed_out = opened(queue)
+    assert (signed_out.status_code, "legacy-queue open" in signed_out.text) == (403, True)
     assert opened(Queue(development_client="root"), Sec_Fetch_Site="none").status_code == 403
     late = opened(queue, link(queue, -5 * MINUTE))
     assert (late.status_code, "set-cookie" in late.headers) == (401, False)
@@ -216,6 +217,7 @@ def test_the_answer_to_a_wrong_address_is_a_page(queue: Queue) -> None:
     for target, status in (("/ui/tasks/foo", 400), ("/ui/nothing", 404), ("/?sort=color", 400)):
         answer = shown(queue, target)
         assert (answer.status_code, answer.mimetype) == (status, "text/html")
+        assert tree_of(answer).xpath("//main//form[@role='search']")
 
 
 # --- what the pages show
@@ -241,8 +243,8 @@ def test_pools_and_tasks_are_shown_in_pages_of_60_kb_without_a_reading_of_all_ta
     first = shown(queue)
     assert not [name for name in calls if "task" in name]
     newest = shown(queue, "/ui/tasks")
-    shares = [rows(first), rows(shown(queue, "/?after=75"))]
-    assert [len(share) for share in shares] == [75, 5]
+    shares = [rows(first), rows(shown(queue, "/?after=50"))]
+    assert [len(share) for share in shares] == [50, 30]
     assert len({row.split()[0] for share in shares for row in share}) == 80
     assert (len(rows(newest)), len(newest.data) <= 60_000, len(first.data) <= 60_000) == (50, True, True)
     page = tree_of(newest).xpath("//a[@rel='next']/@href")[0]
@@ -268,6 +270,43 @@ def test_the_overview_leads_to_what_needs_a_look() -> None:
         ["/ui/workers?workerState=quarantined"],
         ["/ui/requests?endpoint=claimTask&failed=true"],
     ]
+
+
+def test_the_overview_leads_to_a_claim_that_expired_and_to_a_group_that_stopped() -> None:
+    queue = Queue(control=True)
+    lost = queue.running(retries=0)
+    failed, group_id = queue.running(), slugid()
+    queue.create(dependencies=[failed], taskGroupId=group_id)
+    succeeded(queue.call("cancelTask", taskId=queue.create(taskGroupId=group_id)))
+    succeeded(queue.call("reportFailed", taskId=failed, runId=0))
+    succeeded(queue.send("POST", "/control/v1/clock", b'{"advance": "30m"}'))
+    page = tree_of(shown(queue))
+    links = page.xpath("//section[@aria-labelledby='first-head']//li//a/@href")
+    assert links[:2] == [f"/ui/tasks/{lost}", f"/ui/groups/{group_id}"]
+    counts = [tile.text for tile in page.xpath("//*[@class='tiles']/a/b")]
+    assert counts == ["0", "0", "0", "1", "2"], "pending, running, completed, failed, exception"
+
+
+def test_filters_of_tasks_say_how_many_are_pending_and_running_without_a_read() -> None:
+    calls: list[str] = []
+
+    def noted(name: str, call: Callable[[], Any]) -> Any:
+        calls.append(name)
+        return call()
+
+    clock = FakeClock(NOW)
+    queue = Queue(clock=clock, storage=intercept_storage(memory_storage(clock), noted))
+    queue.running()
+    for name in ("linux", "windows"):
+        queue.create(workerType=name)
+    shown(queue)
+    clock.advance(HOUR)
+    calls.clear()
+    page = tree_of(shown(queue, "/ui/tasks?state=pending"))
+    assert calls == ["search"]
+    found = {tuple(link.text_content().split()) for link in page.xpath("//nav[@class='filters']/a[b]")}
+    pools = {(f"{PROVISIONER}/linux", "1"), (f"{PROVISIONER}/windows", "1")}
+    assert found == {("pending", "2"), ("running", "1"), *pools}
 
 
 def test_pools_and_workers_are_found_by_words_and_pools_ordered_by_a_column(queue: Queue) -> None:

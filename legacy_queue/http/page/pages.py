@@ -57,7 +57,7 @@ _ORDERS: Mapping[str, Callable[[Pool], Any]] = {
     "oldest": lambda pool: (pool.oldest or datetime.max.replace(tzinfo=UTC), pool.task_queue_id),
     "asked": lambda pool: pool.callers[0].last_call if pool.callers else datetime.min.replace(tzinfo=UTC),
 }
-_POOLS = 75  # at once: with the longest names, 60 kB
+_POOLS = 50  # at once: with the longest names and tasks of each priority, 60 kB
 _TASKS = 50
 _POOL_FILTERS = 8  # of the tasks, those with the most
 _MAX_OF_TASK = 100  # dependents, and artifacts of a run

@@ -9,10 +9,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from legacy_queue.cooperation import yielding
 from legacy_queue.domain.states import RESOLVED, UNRESOLVED
 from legacy_queue.services.events.event_buffer import BufferedEvent
 
 RECENT = timedelta(hours=1)
+_YIELD_AFTER = 1000  # events
 _STATES = {f"task-{state}": state for state in (*UNRESOLVED, *RESOLVED)} | {"task-defined": "unscheduled"}
 
 
@@ -47,11 +49,11 @@ def recent_events(events: Sequence[BufferedEvent], now: datetime) -> RecentEvent
     since = max(events[0].time, now - RECENT) if events else now
     last: dict[str, BufferedEvent] = {}  # by taskId
     lost: dict[tuple[str, int], LostClaim] = {}  # by run: of today's shape, two events say so
-    for event in events:
+    for event in yielding(events, _YIELD_AFTER):
         if event.exchange in _STATES:
-            last[event.routing_key.split(".")[1]] = event
-            if event.time >= since:
-                lost |= _lost_claim(event)
+            last[event.routing_key.split(".", 2)[1]] = event
+        if event.exchange in ("task-pending", "task-exception") and event.time >= since:
+            lost |= _lost_claim(event)
     groups: dict[str, Counter[str]] = {}
     for event in last.values():
         groups.setdefault(event.routing_key.split(".")[8], Counter())[_STATES[event.exchange]] += 1
@@ -67,10 +69,9 @@ def recent_events(events: Sequence[BufferedEvent], now: datetime) -> RecentEvent
 def _lost_claim(event: BufferedEvent) -> Iterator[tuple[tuple[str, int], LostClaim]]:
     """The claim whose end the event shows: a final exception, or the run that retries."""
     words = event.routing_key.split(".")
-    is_retry = event.exchange == "task-pending" and words[2] != "0"
-    if not is_retry and event.exchange != "task-exception":
+    run_id = int(words[2]) - (event.exchange == "task-pending")
+    if run_id < 0:
         return
-    run_id = int(words[2]) - is_retry
     ended = json.loads(event.payload)["status"]["runs"][run_id]
     if ended.get("reasonResolved") == "claim-expired":
         worker = f"{ended['workerGroup']}/{ended['workerId']}"
