@@ -1,1 +1,1 @@
-"""The ports on SQLite or memory (``embedded``), on Azure and Azurite (``azure``), and on AMQP."""
+"""Implements the ports with SQLite or memory (``embedded``), Azure or Azurite (``azure``), and AMQP."""

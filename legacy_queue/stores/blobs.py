@@ -145,7 +145,7 @@ class Blobs:
         try:
             return self._container.put_block_list(name, blocks, content_type, content_encoding, options)
         except InvalidBlockList as error:  # another write ended first, and Azure discarded these blocks
-            raise ServiceUnavailable("storage did not serve the request, try again") from error
+            raise ServiceUnavailable("the storage did not serve the request, try again") from error
 
 
 def _blocks(chunks: Iterable[bytes]) -> Iterator[_MarkedBlock]:

@@ -137,7 +137,7 @@ class Simulation:
             if delay is not None:
                 pause = max(delay, self.options.retry_after)
                 self.time.sleep(pause * self.world.random("retry").uniform(1, 1.5))
-        raise ServiceUnavailable("storage did not serve the request, try again")
+        raise ServiceUnavailable("the storage did not serve the request, try again")
 
     def _is_admitted(self, service: str, place: str, rows: int) -> bool:
         now = self.time.now

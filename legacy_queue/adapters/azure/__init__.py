@@ -1,6 +1,6 @@
-"""Azure Storage or Azurite by Microsoft's SDK, behind the ports.
+"""Implements the storage ports with Azure Storage or Azurite, by Microsoft's SDK.
 
-Import this only where the storage is Azure, since it takes long, and after gevent has patched, since the SDK
+Import it only if the storage is Azure, because it is slow to import. Let gevent patch first, because the SDK
 creates locks.
 """
 
@@ -32,25 +32,27 @@ from legacy_queue.ports.account import SigningEndpoint, StorageAccount, Unusable
 
 log = structlog.get_logger()
 
-_KEY_VERSION = "2026-02-06"  # of the API: the first with user delegation keys for queues
+_KEY_VERSION = "2026-02-06"  # the first version of the API with user delegation keys for queues
 _OPTIONS = {
-    "retry_total": 0,  # the transport sends again
+    "retry_total": 0,  # the transport retries
     "permit_redirects": False,
     "max_single_get_size": DOWNLOADED,
     "max_chunk_get_size": DOWNLOADED,
 }
 _NEEDED = (
-    "with Microsoft Entra ID the account must have user delegation keys for queues and blobs, and this "
-    "server's identity the roles that docs/how-to/real-azure.md names; a connection string needs neither"
+    "with Microsoft Entra ID, the account must support user delegation keys for queues and blobs, and this "
+    "server's identity needs the roles in docs/how-to/real-azure.md. A connection string needs neither"
 )
-settings.tracing_enabled = False  # otherwise the SDK reads the environment several times for each request
-# it warns of answers without a body and of errors that it raises; with more, it would also show requests
+# otherwise the SDK would read the environment several times for each request
+settings.tracing_enabled = False
+# The SDK warns about answers without a body and about errors that it raises anyway. At a lower level it would
+# also log requests, which contain signatures.
 for _name in ("azure.core", "azure.data", "azure.identity", "azure.storage"):
     logging.getLogger(_name).setLevel(logging.ERROR)
 
 
 class AzureAccount(StorageAccount):
-    """``operations`` counts the requests sent, by service and HTTP method."""
+    """An account of Azure or Azurite. ``operations`` counts its requests by service and HTTP method."""
 
     version = None
     shown_messages = None
@@ -64,12 +66,13 @@ class AzureAccount(StorageAccount):
         gateway: SigningEndpoint | None = None,
         transport: Callable[..., Transport] = Transport,
     ) -> None:
-        """The account, whose container is ``<prefix>-artifacts``. Sends nothing.
+        """Sends nothing. The container is ``<prefix>-artifacts``.
 
-        ``access`` is a connection string, or that of an identity. ``public_queue_url`` and
-        ``public_blob_url`` are for workers, by default ``gateway``, whose key is another: that of an Azurite
-        may be public; or else the endpoints. ``transport`` makes the Transport of a service. Raises
-        ValueError for an invalid connection string or URL, or without an account key.
+        ``access`` is a connection string, or the Access of an identity. ``public_queue_url`` and
+        ``public_blob_url`` are the URLs for workers. By default these are the ``gateway``, or the account's
+        endpoints if there is no gateway. The gateway has its own key, because the key of an Azurite may be
+        public. ``transport`` makes the Transport of a service. Raises ValueError if the connection string or
+        a URL is invalid, or if there is no account key.
         """
         self.operations: Counter[tuple[str, str]] = Counter()
         account, urls, credential, key = parsed(access) if isinstance(access, str) else access
@@ -82,7 +85,7 @@ class AzureAccount(StorageAccount):
             options = {**_OPTIONS, "transport": self._transports[name], "api_version": version}
             return kind(self.endpoints[name], credential=authorizer, **options)
 
-        # versions of the API that Azurite knows, and of tables the first that takes tokens
+        # versions of the API that Azurite knows; for tables, the first that accepts tokens
         self._queues: QueueServiceClient = client(QueueServiceClient, "queue", "2021-12-02")
         self._queue_client = lru_cache(1024)(self._queues.get_queue_client)
         self._tables: TableServiceClient = client(TableServiceClient, "table", "2020-12-06")
@@ -108,7 +111,7 @@ class AzureAccount(StorageAccount):
         self._tables_by_name: dict[str, AzureTable] = {}
         container = blobs.get_container_client(f"{prefix}-artifacts")
         self.container = AzureBlobContainer(container, blob_signer, self._emptied)
-        self._has_all = False  # the container and the tables, at the last check
+        self._has_all = False  # whether the container and all tables existed at the last check
         self._emptied_at = ""
         self._refill = Lock()
 
@@ -127,17 +130,19 @@ class AzureAccount(StorageAccount):
             yield queue.name, queue.metadata or {}
 
     def check(self) -> None:
-        # not the properties of the service: roles for data do not allow that
+        # does not ask for the service's properties, because roles for data do not allow that
         next(self.queues(f"{self._prefix}-none"), None)
         missing = [self.container.name] if self.container.create() else []
-        # an account may have thousands of other tables
+        # ask for a range, because an account may have thousands of other tables
         wanted = sorted(self._tables_by_name) or [""]
         between = {"first": wanted[0], "last": wanted[-1]}
         tables = self._tables.query_tables("TableName ge @first and TableName le @last", parameters=between)
         missing += sorted(self._tables_by_name.keys() - call(lambda: {table.name for table in tables}))
         if missing and self._has_all:
             self._emptied_at = format_time(datetime.now(UTC))
-            log.error("storage-emptied", missing=missing, why="it is made anew, and what was in it is lost")
+            log.error(
+                "storage-emptied", missing=missing, why="they are created again, but what was in them is lost"
+            )
         for name in self._tables_by_name.keys() & missing:
             with suppress(AlreadyExists):  # another process was faster
                 self._tables_by_name[name].create()
@@ -148,25 +153,22 @@ class AzureAccount(StorageAccount):
         return lost if self._emptied_at else ""
 
     def _emptied(self) -> Exception:
-        """The error of a call that misses a table or the container.
+        """Return the error for a call that found no table or no container.
 
-        One call makes all anew, since nobody may ask for ``check``.
+        It also creates them again, one call at a time, because perhaps nobody calls ``check``.
         """
         if not self._has_all:
-            log.error("storage-refused", status=404, error="tables or container are not made yet")
+            log.error("storage-refused", status=404, error="the tables or the container do not exist yet")
         elif self._refill.acquire(blocking=False):
             try:
                 with suppress(ServiceUnavailable):
                     self.check()
             finally:
                 self._refill.release()
-        return ServiceUnavailable("storage lacks a table or the container, try again")
+        return ServiceUnavailable("the storage has lost a table or the container, try again")
 
     def check_access(self) -> None:
-        """As ``check``, and return if URLs can be signed.
-
-        Raises UnusableStorage.
-        """
+        """Do what ``check`` does, and return if URLs can be signed. Raises UnusableStorage."""
         try:
             for key in self._keys:
                 key.until(datetime.now(UTC))
@@ -177,9 +179,11 @@ class AzureAccount(StorageAccount):
             raise UnusableStorage(f"{at} refuses this server ({error.refusal}){needed}") from error
 
     def empty(self) -> None:
-        """Delete everything of the prefix: queues, the tables of ``table``, and the container.
+        """Delete everything with the prefix: the queues, the tables that ``table`` returned, and the
+        container.
 
-        ``check`` creates tables and container again. For Azurite: Azure reserves a deleted name for 30 s.
+        ``check`` creates tables and container again. Use this with Azurite only: Azure blocks a deleted name
+        for 30 s.
         """
         for name, _ in list(self.queues(f"{self._prefix}-")):
             self.queue(name).remove()

@@ -1,6 +1,7 @@
-"""How this server reaches an account, by its key or by a Microsoft Entra identity, and signs URLs for it.
+"""How this server gets access to an account, by its key or by a Microsoft Entra identity, and signs URLs for
+it.
 
-Tokens and user delegation keys are kept here, and never logged.
+This module keeps tokens and user delegation keys. It never logs them.
 """
 
 import base64
@@ -23,16 +24,16 @@ from legacy_queue.domain.errors import ServiceUnavailable
 
 log = structlog.get_logger()
 
-_TOKEN_MARGIN = timedelta(minutes=5)  # as long before its end, the SDK asks for another
+_TOKEN_MARGIN = timedelta(minutes=5)  # this long before a token expires, the SDK asks for another
 _KEY_LIFE = timedelta(days=6, hours=12)  # Azure allows 7 days
 _KEY_MARGIN = timedelta(hours=12)
-_CLOCK_SKEW = timedelta(minutes=15)  # a key is valid from this time before now
+_CLOCK_SKEW = timedelta(minutes=15)  # a key is valid from this long before now
 _PAUSE = timedelta(seconds=5)  # between two fetches
-_MAX_WAIT = 7.0  # seconds that a call waits for the fetch of another
+_MAX_WAIT = 7.0  # seconds that a call waits while another one fetches
 
 
 class Access(NamedTuple):
-    """``urls`` are those of queues, tables and blobs; ``key`` is empty for an identity."""
+    """Access to an account. ``urls`` are of queues, tables and blobs. ``key`` is empty for an identity."""
 
     account: str
     urls: Sequence[str]
@@ -41,12 +42,12 @@ class Access(NamedTuple):
 
 
 def parsed(connection_string: str) -> Access:
-    """The access that the connection string describes; raises ValueError, also without an account key."""
+    """Return the access of a connection string. Raises ValueError, also if it has no account key."""
     kinds: list[Any] = [QueueServiceClient, TableServiceClient, BlobServiceClient]
     clients = [kind.from_connection_string(connection_string) for kind in kinds]
     credential = clients[1].credential
     if not isinstance(credential, AzureNamedKeyCredential):
-        raise ValueError("it has no AccountKey, with which poll URLs are signed")
+        raise ValueError("it has no AccountKey, which is needed to sign poll URLs")
     account, key = credential.named_key
     try:
         base64.b64decode(key, validate=True)
@@ -56,8 +57,11 @@ def parsed(connection_string: str) -> Access:
 
 
 def default_access(account: str | None, queue_url: str, table_url: str, blob_url: str) -> Access:
-    """With the identity that DefaultAzureCredential finds; ``account`` is by default how the URLs begin."""
-    from azure.identity import DefaultAzureCredential  # here, since it takes long to import
+    """Return the access of the identity that DefaultAzureCredential finds.
+
+    By default the account is the first label of the queue URL's host name.
+    """
+    from azure.identity import DefaultAzureCredential  # imported here because it is slow to import
 
     name = account or (urlsplit(queue_url).hostname or "").partition(".")[0]
     credential = DefaultAzureCredential(connection_timeout=3, read_timeout=5, retry_total=0)
@@ -66,10 +70,10 @@ def default_access(account: str | None, queue_url: str, table_url: str, blob_url
 
 @dataclass(eq=False, repr=False)
 class Renewed:
-    """A secret that expires, fetched again a ``margin`` before it does, by one call at a time.
+    """A secret that expires. It is fetched again a ``margin`` before that, by one call at a time.
 
-    One that is still valid serves while another call fetches the next, and where that fails. ``fetch``
-    takes the time, and returns the secret and when it expires.
+    As long as the old secret is valid, other calls use it, even if the fetch fails. ``fetch`` gets the
+    current time and returns the secret and when it expires.
     """
 
     name: str
@@ -83,7 +87,7 @@ class Renewed:
         self._lock = Lock()
 
     def until(self, time: datetime) -> Any:
-        """One that is valid until then; raises ServiceUnavailable."""
+        """Return a secret that is valid until then. Raises ServiceUnavailable."""
         wait = 0 if time < self._expiry else _MAX_WAIT
         if self._expiry < time + self.margin and self._lock.acquire(timeout=wait):
             try:
@@ -95,21 +99,21 @@ class Renewed:
         raise ServiceUnavailable(f"there is no {self.name}, try again")
 
     def _renew(self, time: datetime) -> None:
-        """Fetch it, unless another call just did: a call may wait for another, not for many."""
+        """Fetch the secret, unless another call just did. So a call waits for one fetch, not for several."""
         now = self.now()
         if now < self._next_fetch or time + self.margin <= self._expiry:
             return
         self._next_fetch = now + _PAUSE
         try:
             self._value, self._expiry = self.fetch(now)
-        except Exception as error:  # azure-identity raises anything for what it cannot read
+        except Exception as error:  # azure-identity may raise any error if it cannot read an answer
             log.error("storage-access-not-renewed", what=self.name, error=type(error).__name__)
             if isinstance(error, StorageRefused) and self._expiry <= time:
                 raise
 
 
 def delegation_key(service: str, fetch: Callable[[datetime, datetime], Any]) -> Renewed:
-    """The user delegation key of a service. ``fetch`` returns one that is valid between the times."""
+    """Return the user delegation key of a service. ``fetch`` gets a key that is valid between two times."""
 
     def fetched(now: datetime) -> tuple[Any, datetime]:
         return call(lambda: fetch(now - _CLOCK_SKEW, now + _KEY_LIFE)), now + _KEY_LIFE
@@ -118,23 +122,27 @@ def delegation_key(service: str, fetch: Callable[[datetime, datetime], Any]) -> 
 
 
 class StorageToken:
-    """An identity's token for storage, as a credential of the SDK, which sees no error of azure-identity."""
+    """An identity's token for storage, in the form of an SDK credential.
+
+    The SDK never sees an error of azure-identity, which may contain secrets.
+    """
 
     def __init__(self, credential: Any) -> None:
         def fetched(_now: datetime) -> tuple[AccessToken, datetime]:
-            token = credential.get_token("https://storage.azure.com/.default")  # the same in every cloud
+            # this scope is the same in every cloud
+            token = credential.get_token("https://storage.azure.com/.default")
             return token, datetime.fromtimestamp(token.expires_on, UTC)
 
         self._token = Renewed("token of Microsoft Entra ID for storage", fetched, _TOKEN_MARGIN)
 
     def get_token(self, *_: str, **__: Any) -> Any:
-        """An AccessToken; raises ServiceUnavailable."""
+        """Return an AccessToken. Raises ServiceUnavailable."""
         return self._token.until(datetime.now(UTC))
 
 
 @dataclass(frozen=True)
 class AzureUrlSigner(UrlSigner):
-    """Signs by the functions of the SDK: with the user delegation key, or else with the endpoint's."""
+    """Signs with the SDK's functions, by the user delegation key or else by the endpoint's key."""
 
     delegation_key: Renewed | None = None
 
@@ -149,7 +157,7 @@ class AzureUrlSigner(UrlSigner):
         return generate_blob_sas(self.endpoint.account, container, name, **common)
 
     def _common(self, permission: str, start: datetime, expiry: datetime) -> Mapping[str, Any]:
-        """The arguments that both functions take."""
+        """Return the arguments that both functions take."""
         common = {"permission": permission, "start": start, "expiry": expiry, "protocol": self._protocol}
         if self.delegation_key:
             return {**common, "user_delegation_key": self.delegation_key.until(expiry)}

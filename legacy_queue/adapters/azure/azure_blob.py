@@ -29,7 +29,7 @@ from legacy_queue.ports.blob import (
     Written,
 )
 
-DOWNLOADED = 1024 * 1024  # bytes in one request: as much waits in memory for a slow client
+DOWNLOADED = 1024 * 1024  # bytes in one request, which is also how much waits in memory for a slow client
 _PIECE = 256 * 1024  # bytes
 _NO_CONTAINER = {"ContainerNotFound": Missing}
 _REFUSALS = {
@@ -42,13 +42,13 @@ _REFUSALS = {
 
 
 class _Leased(Exception):
-    """Somebody has a lease of the blob."""
+    """Somebody has a lease on the blob."""
 
 
 class AzureBlobContainer(BlobContainer):
-    """Each operation is one request, but a read, which is one for each MiB.
+    """A container. Each operation is one request, but a read is one request for each MiB.
 
-    ``missing`` makes the error of a write where there is no container.
+    ``missing`` makes the error for a write if the container does not exist.
     """
 
     max_blocks = 50_000
@@ -60,7 +60,7 @@ class AzureBlobContainer(BlobContainer):
         self.name = client.container_name
 
     def create(self) -> bool:
-        """Create the container where it is missing. Returns whether it was."""
+        """Create the container if it is missing. Returns whether it was missing."""
         if find(self._client.get_container_properties, _NO_CONTAINER):
             return False
         with suppress(AlreadyExists):  # another process was faster
@@ -96,7 +96,8 @@ class AzureBlobContainer(BlobContainer):
         ids = [(kind, base64.b64encode(block_id.encode()).decode()) for kind, block_id in blocks]
         body = "".join([f"<{kind}>{block_id}</{kind}>" for kind, block_id in ids])
 
-        def replace_body(request: Any) -> None:  # the SDK loses the kinds, and the order of different ones
+        # the SDK would drop the kinds of the blocks and change their order
+        def replace_body(request: Any) -> None:
             request.http_request.set_bytes_body(f"<BlockList>{body}</BlockList>".encode())
 
         write = partial(
@@ -186,11 +187,11 @@ def _answered(write: Callable[[], Any], refusals: Refusals) -> Written:
 
 
 def _pieces(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """The parts of a blob, each downloaded when it is asked for."""
+    """Yield the parts of a blob. Each is downloaded when the caller asks for it."""
     while (chunk := find(lambda: next(chunks, b""), {412: Missing})) != b"":
         if chunk is None:
             raise ServiceUnavailable("the blob changed while it was read, try again")
-        # in small pieces: each waits for its client as a whole
+        # yield small pieces, because a piece stays in memory until its client has read it
         for at in range(0, len(chunk), _PIECE):
             yield chunk[at : at + _PIECE]
 

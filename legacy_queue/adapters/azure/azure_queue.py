@@ -23,18 +23,21 @@ from legacy_queue.ports.queue import (
 )
 
 _MAX_PEEKED = 32
-_NEVER = -1  # a time to live
-_EXISTS = dict.fromkeys((409, "204"), AlreadyExists)  # with other metadata, or with the same
+_NEVER = -1  # the time to live of a message that never expires
+_EXISTS = dict.fromkeys((409, "204"), AlreadyExists)  # the queue exists, with other or with the same metadata
 _NOT_FOUND = dict.fromkeys((404, "404"), QueueNotFound)
 _LEASE_LOST: Refusals = {
     "QueueNotFound": QueueNotFound,
-    **dict.fromkeys((400, 404, "400", "404"), LeaseLost),  # some of Azurite's refusals have no name
+    **dict.fromkeys((400, 404, "400", "404"), LeaseLost),  # some of Azurite's errors have no name
 }
 _MESSAGE_ID = re.compile(r"[0-9A-Za-z-]{1,64}")
 
 
 class AzureQueue(Queue):
-    """Each operation is one request, but ``create`` of a new queue, which is two. Cheap to create."""
+    """A queue.
+
+    Each operation is one request, but ``create`` of a new queue needs two. The object is cheap.
+    """
 
     def __init__(self, client: QueueClient, signer: UrlSigner) -> None:
         self._client: Any = client
@@ -94,7 +97,10 @@ class AzureQueue(Queue):
 
 
 def _checked(lease: MessageLease) -> tuple[str, str]:
-    """Id and receipt; raises LeaseLost. Workers supply them: an id such as ".." is another resource."""
+    """Return id and receipt. Raises LeaseLost if they cannot be part of a URL.
+
+    Workers send them, and an id such as ".." would name another resource.
+    """
     if not (_MESSAGE_ID.fullmatch(lease.message_id) and lease.receipt.isascii()):
         raise LeaseLost
     return lease.message_id, lease.receipt

@@ -33,11 +33,12 @@ _REFUSALS: Mapping[str, Refusals] = {
     "merge": _LOST_RACE,
     "delete": {412: Changed},
 }
-_NAMES = {"insert": "create", "put": "upsert", "merge": "update", "delete": "delete"}  # of the SDK
+# what the SDK calls the changes
+_NAMES = {"insert": "create", "put": "upsert", "merge": "update", "delete": "delete"}
 
 
 class AzureTable(Table):
-    """Each operation is one request. ``missing`` makes the error of all of them where there is no table."""
+    """A table. Each operation is one request. ``missing`` makes the error if the table does not exist."""
 
     def __init__(self, client: TableClient, missing: Callable[[], Exception]) -> None:
         self._client: Any = client
@@ -58,7 +59,8 @@ class AzureTable(Table):
 
     def batch(self, partition: str, changes: Sequence[Change]) -> Sequence[str]:
         check_changes(partition, changes)
-        if len(changes) == 1 and changes[0].kind != "delete":  # a tenth of what a batch costs the SDK
+        # it costs the SDK a tenth of what a batch costs
+        if len(changes) == 1 and changes[0].kind != "delete":
             return [self._write(partition, changes[0], self._lost_race)]
         operations = [(_NAMES[change.kind], *_arguments(partition, change)) for change in changes]
 
@@ -74,7 +76,7 @@ class AzureTable(Table):
         after: str,
         limit: int,
         select: Sequence[str] | None = None,
-        newest_first: bool = False,  # noqa: ARG002 - it does not know the age of rows
+        newest_first: bool = False,  # noqa: ARG002 - Azure does not know the age of rows
     ) -> RowPage:
         check_limit(limit)
         if any(condition.value == () for condition in conditions):
@@ -104,7 +106,8 @@ class AzureTable(Table):
 
         def etag() -> str:
             headers = write(entity, raw_response_hook=answers.append, **options)
-            if (answer := answers[0].http_response).status_code == 404:  # of a delete; of a missing table too
+            # the SDK ignores it for a delete, but the table may be missing
+            if (answer := answers[0].http_response).status_code == 404:
                 raise HttpResponseError(response=answer)
             return _etag(change, headers)
 
@@ -112,7 +115,7 @@ class AzureTable(Table):
 
 
 def _place(after: str) -> dict[str, str | None]:
-    """The SDK's continuation token, two headers of Azure of any content. Raises InvalidPosition."""
+    """Return the SDK's continuation token: two headers of Azure, with any content. Raises InvalidPosition."""
     with suppress(ValueError, RecursionError):
         place = json.loads(after)
         if type(place) is dict and place.keys() == {PARTITION, KEY} and all(map(_is_header, place.values())):
@@ -125,7 +128,7 @@ def _is_header(value: Any) -> bool:
 
 
 def _arguments(partition: str, change: Change) -> tuple[Mapping[str, Value], Mapping[str, Any]]:
-    """The entity and the options with which the SDK makes the change."""
+    """Return the entity and the options that the SDK needs to make the change."""
     options: dict[str, Any] = {}
     if change.etag:
         options = {"etag": change.etag, "match_condition": MatchConditions.IfNotModified}
@@ -141,24 +144,24 @@ def _etag(change: Change, answer: Mapping[str, str]) -> str:
 
 
 def _row(entity: Any) -> Row:
-    # None: the property was selected, but is missing
+    # a value is None if the property was selected but does not exist
     values = {name: value for name, value in entity.items() if value is not None}
     for name, value in values.items():
-        if isinstance(value, datetime):  # a subclass, of the SDK
+        if isinstance(value, datetime):  # the SDK returns a subclass
             values[name] = datetime.combine(value.date(), value.time(), UTC)
     return Row(values.pop(PARTITION), values.pop(KEY), values, entity.metadata["etag"])
 
 
 def _text(condition: Condition, parameters: dict[str, Value]) -> str:
-    """The condition for a ``$filter``; the SDK writes the ``parameters`` into it."""
+    """Return the condition for a ``$filter``. The SDK fills in the ``parameters``."""
 
     def comparison(operator: str, value: Value) -> str:
-        if type(value) is int:  # of 0 and 1 the SDK makes false and true
+        if type(value) is int:  # the SDK would turn 0 and 1 into false and true
             return f"{condition.name} {operator} {value}"
         parameters[f"v{len(parameters)}"] = value
         return f"{condition.name} {operator} @v{len(parameters) - 1}"
 
     if not isinstance(condition.value, tuple):
         return comparison(condition.operator, condition.value)
-    # the SDK finds parameters between spaces
+    # the spaces are needed, because the SDK looks for parameters between spaces
     return f"( {' or '.join([comparison('eq', value) for value in condition.value])} )"

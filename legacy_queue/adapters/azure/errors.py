@@ -1,4 +1,4 @@
-"""What an error of the SDK means here. Source: Azure's "Status and error codes", and what Azurite answers."""
+"""Translates errors of the SDK. Source: Azure's "Status and error codes", and what Azurite answers."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -13,10 +13,10 @@ from legacy_queue.domain.errors import ServiceUnavailable
 log = structlog.get_logger()
 
 Result = TypeVar("Result")
-# by Azure's name of the error (str), or by the status (int) of one with a name, or (str) of one without
+# The key is Azure's name of the error, or its status: an int if the error has a name, a str if it has none.
 Refusals = Mapping[Any, Callable[[], Exception]]
 
-# codes that mean that storage cannot serve now, although the status blames the request
+# errors that mean that the storage cannot serve now, although the status blames the request
 _TEMPORARY = {
     "TableNotFound",
     "TableBeingDeleted",
@@ -24,16 +24,16 @@ _TEMPORARY = {
     "ContainerNotFound",
     "ContainerBeingDeleted",
     "AuthenticationFailed",
-    "InvalidAuthenticationInfo",  # of Azure for a token that it does not take
-    "AuthorizationFailure",  # of Azurite's tables for a wrong key, of Azure for a blocked address
+    "InvalidAuthenticationInfo",  # from Azure, for a token that it does not accept
+    "AuthorizationFailure",  # from Azurite's tables for a wrong key, from Azure for a blocked address
     "AccountIsDisabled",
 }
-_NOT_SERVED = "storage did not serve the request, try again"
+_NOT_SERVED = "the storage did not serve the request, try again"
 _CODE = re.compile(r"<Code>(\w{1,100})</Code>|\"code\"\s*:\s*\"(\w{1,100})\"")
 
 
 class StorageRefused(ServiceUnavailable):
-    """Storage refused a request that it is expected to serve, and no retry helps.
+    """The storage refused a request that it should serve, and no retry helps.
 
     ``refusal`` is the HTTP status and Azure's name of the error.
     """
@@ -48,30 +48,30 @@ class Missing(Exception):
 
 
 def call(act: Callable[[], Result], refusals: Refusals | None = None) -> Result:
-    """The result of ``act``, a call of the SDK that also reads all that is expected of the answer.
+    """Return the result of ``act``, which calls the SDK and reads everything it needs from the answer.
 
-    Raises one of the ``refusals``. For any other answer than the expected one it raises ServiceUnavailable,
-    and never with the error of the SDK as its cause: that has the request, and of Azure the signature which
-    it expected.
+    Raises one of the ``refusals``. For any other unexpected answer it raises ServiceUnavailable. Its cause is
+    never the SDK's error, because that contains the request and, from Azure, the signature that Azure
+    expected.
     """
     try:
         return act()
-    except ServiceUnavailable:  # there is no token, or no key
+    except ServiceUnavailable:  # there is no token or no key
         raise
-    except Exception as error:  # noqa: BLE001 - the SDK raises anything for what it cannot read
+    except Exception as error:  # noqa: BLE001 - the SDK may raise any error if it cannot read an answer
         raised = _meaning(error, refusals or {})
     raise raised
 
 
 def present(value: Result | None) -> Result:
-    """The value; raises ValueError where the answer lacks it."""
+    """Return the value. Raises ValueError if the answer does not have it."""
     if value is None or value == "":
         raise ValueError("expected in every answer to this request")
     return value
 
 
 def find(act: Callable[[], Result], refusals: Refusals | None = None) -> Result | None:
-    """As ``call``; None for a missing resource, and for refusals that are ``Missing``."""
+    """Do what ``call`` does, but return None if the resource is missing or a refusal is ``Missing``."""
     try:
         return call(act, {404: Missing, **(refusals or {})})
     except Missing:
@@ -81,8 +81,8 @@ def find(act: Callable[[], Result], refusals: Refusals | None = None) -> Result 
 def _meaning(error: Exception, refusals: Refusals) -> Exception:
     if isinstance(error, ServiceRequestError | ServiceResponseError):
         log.error("storage-unreachable", error=error.message)
-        return ServiceUnavailable("storage cannot be reached, try again")
-    # the SDK may fail while it makes an error of the answer
+        return ServiceUnavailable("the storage cannot be reached, try again")
+    # the SDK may fail while it turns the answer into an error
     response = getattr(error, "response", None)
     if not isinstance(error, HttpResponseError) or response is None:
         return _unreadable(error)
@@ -90,9 +90,9 @@ def _meaning(error: Exception, refusals: Refusals) -> Exception:
 
 
 def _refusal(error: HttpResponseError, response: Any, refusals: Refusals) -> Exception:
-    """The error to raise. It is logged where storage does not serve, also for a wrong account key.
+    """Return the error to raise. If the storage does not serve, it is logged, also for a wrong account key.
 
-    A worker gets 503 for that, since it is not the worker's fault.
+    Then a worker gets 503, because it is not the worker's fault.
     """
     status = response.status_code
     named = _CODE.search(response.body().decode(errors="replace"))
@@ -109,4 +109,4 @@ def _refusal(error: HttpResponseError, response: Any, refusals: Refusals) -> Exc
 
 def _unreadable(error: Exception) -> ServiceUnavailable:
     log.error("storage-unreachable", error=type(error).__name__)
-    return ServiceUnavailable("storage gave no answer that can be read, try again")
+    return ServiceUnavailable("the answer of the storage cannot be read, try again")

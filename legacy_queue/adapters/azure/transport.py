@@ -1,9 +1,9 @@
-"""The SDK's requests over keep-alive connections of http.client, the same on threads and under gevent.
+"""Sends the SDK's requests over keep-alive connections of http.client, on threads and under gevent alike.
 
-requests, the SDK's own transport, takes several times as long as this one, and urllib3 below it twice. No
-redirects, cookies or netrc, and a proxy only where it is given: the settings alone say where storage is. A
-failed request is sent again, and may have succeeded the first time. This module never logs: requests hold
-signatures.
+The SDK's own transport, requests, takes several times as long as this one, and urllib3 takes twice as long.
+This one has no redirects, cookies or netrc, and uses a proxy only if it is given one: only the settings say
+where the storage is. A failed request is sent again, although it may have succeeded the first time. This
+module never logs, because requests contain signatures.
 """
 
 import os
@@ -29,23 +29,24 @@ from requests.utils import DEFAULT_CA_BUNDLE_PATH
 
 from legacy_queue.ports import Observe, ignore
 
-_MAX_IDLE_TIME = 60.0  # seconds: a connection that a firewall has dropped costs a whole timeout
-_DELAYS = {"queue": (0.1, 1), "table": (0.1, 0.2), "blob": (0.1, 1)}  # seconds before each retry, at least
-_AZURITE = "Azurite-"  # begins its Server header: it gives an id to most of its answers, not to all
-_MAX_RETRY_AFTER = 2.0  # seconds: what asks for more gets no retry
+# seconds; longer, a firewall may have dropped the connection, and its use would cost a whole timeout
+_MAX_IDLE_TIME = 60.0
+_DELAYS = {"queue": (0.1, 1), "table": (0.1, 0.2), "blob": (0.1, 1)}  # minimum seconds before each retry
+_AZURITE = "Azurite-"  # its Server header begins like this; some of its answers have no request id
+_MAX_RETRY_AFTER = 2.0  # seconds; if an answer asks for a longer pause, there is no retry
 
 
 class NotFromStorage(HTTPException):
-    """A middlebox has answered, or another server: Azure gives an id to each answer."""
+    """The answer is not from the storage but from a middlebox or another server: it has no request id."""
 
 
-@dataclass(eq=False, repr=False)  # a URL may have a password
+@dataclass(eq=False, repr=False)  # no repr, because a URL may contain a password
 class Transport(HttpTransport[HttpRequest, HttpResponse]):
-    """Sends the requests of one service, whose endpoint is ``url``; raises ValueError for an invalid one.
+    """Sends the requests of one service to its endpoint, ``url``. Raises ValueError if the URL is invalid.
 
-    ``counts`` counts requests by service and HTTP method. ``proxy`` is the URL of an HTTP proxy. ``context``
-    is by default one with the authorities of the system and of requests. Each request may close the oldest
-    idle connection: beyond ``max_idle``, or after a minute.
+    ``counts`` counts requests by service and HTTP method. ``proxy`` is the URL of an HTTP proxy. The default
+    ``context`` trusts the authorities of the system and of requests. Each request may close the oldest idle
+    connection, if there are more than ``max_idle`` or it has been idle for a minute.
     """
 
     service: str
@@ -56,18 +57,19 @@ class Transport(HttpTransport[HttpRequest, HttpResponse]):
     observe: Observe = ignore
     wait: Callable[[float], None] = time.sleep
     now: Callable[[], float] = time.monotonic
-    timeout: float = 7  # seconds, for each step: a call gives up before a client with a timeout of 30 s
+    # seconds for each step, so that a call gives up before a client with a timeout of 30 s
+    timeout: float = 7
     max_idle: int = 128
 
     def __post_init__(self) -> None:
         at = urlsplit(self.url)
         if at.scheme not in ("http", "https") or not at.hostname:
-            raise ValueError(f"{at.scheme}://{at.hostname} is not a URL of a storage endpoint")
+            raise ValueError(f"{at.scheme}://{at.hostname} is not the URL of a storage endpoint")
         if self.proxy and at.scheme != "https":
-            raise ValueError(f"a proxy is used for https only, and this is {at.scheme}://{at.netloc}")
+            raise ValueError(f"a proxy works for https only, but this is {at.scheme}://{at.netloc}")
         self._address = (at.hostname, at.port or (443 if at.scheme == "https" else 80))
         self._context = (self.context or default_context()) if at.scheme == "https" else None
-        # with the time of the last use; the newest last
+        # each with the time of its last use, the newest last
         self._idle: deque[tuple[HTTPConnection, float]] = deque()
         self._is_closed = False
         weakref.finalize(self, _close_all, self._idle)
@@ -75,17 +77,17 @@ class Transport(HttpTransport[HttpRequest, HttpResponse]):
     def open(self) -> None: ...
 
     def close(self) -> None:
-        """Send nothing from now on."""
+        """Close all connections and send nothing more."""
         self._is_closed = True
         _close_all(self._idle)
 
     def __exit__(self, *_: object) -> None: ...
 
     def send(self, request: HttpRequest, *, is_sent_once: bool = False, **_: object) -> HttpResponse:
-        """The last answer to up to three requests; raises ServiceRequestError, ServiceResponseError.
+        """Send the request up to three times, and return the last answer.
 
-        With ``is_sent_once``, it is not sent again once storage may have received it. The other options are
-        what is left over of the SDK's policies.
+        With ``is_sent_once``, it is not sent again if the storage may have received it. The other options are
+        left over from the SDK's policies. Raises ServiceRequestError and ServiceResponseError.
         """
         delays = iter(_DELAYS[self.service])
         while True:
@@ -107,14 +109,15 @@ class Transport(HttpTransport[HttpRequest, HttpResponse]):
                 pause = delay
             finally:
                 self.observe(self.service, time.perf_counter() - begun, 0 < status < 500)
-            # by chance, so that servers do not retry at once
+            # a random pause, so that servers do not all retry at the same time
             self.wait(pause * random.uniform(1, 1.5))  # noqa: S311
 
     def _exchange(self, request: HttpRequest) -> "Response":
-        """The answer to the request.
+        """Send the request once and return the answer.
 
-        Raises ServiceRequestError: storage did not get the whole request, and so cannot have acted on it.
-        Raises ServiceResponseError: it was sent, but no complete answer came; storage may have acted on it.
+        Raises ServiceRequestError if the storage did not get the whole request, so it cannot have acted on
+        it. Raises ServiceResponseError if the request was sent but no complete answer came, so the storage
+        may have acted on it.
         """
         if self._is_closed:
             raise ServiceRequestError("closed")
@@ -131,35 +134,37 @@ class Transport(HttpTransport[HttpRequest, HttpResponse]):
             if not is_storage:
                 raise NotFromStorage
             if answer.length is None and not answer.chunked:
-                raise HTTPException("its end could not be noticed")
-        except (OSError, UnicodeError, HTTPException) as error:  # UnicodeError: an invalid host name
+                raise HTTPException("the answer has no length, so a cut would go unnoticed")
+        except (OSError, UnicodeError, HTTPException) as error:  # UnicodeError: the host name is invalid
             connection.close()
-            clear_frames(error.__traceback__)  # of a proxy's answer, which keeps the socket open
+            # these frames may have a proxy's answer, which would keep the socket open
+            clear_frames(error.__traceback__)
             if is_sent:
                 raise ServiceResponseError(type(error).__name__) from error
             is_refused = type(error) is OSError and str(error).startswith("Tunnel connection failed")
             raise ServiceRequestError("ProxyRefused" if is_refused else type(error).__name__) from error
-        except BaseException:  # the greenlet is killed
+        except BaseException:  # for example, the greenlet is killed
             connection.close()
             raise
         now = self.now()
         self._idle.append((connection, now))
-        with suppress(IndexError):  # another call took it
+        with suppress(IndexError):  # another call took the connection
             if len(self._idle) > self.max_idle or now - self._idle[0][1] > _MAX_IDLE_TIME or self._is_closed:
                 self._idle.popleft()[0].close()
         return response
 
     def _take(self) -> HTTPConnection:
-        """A connection that is open, or connects when it is used."""
+        """Return an open connection, or one that connects when it is used."""
         try:
             connection, since = self._idle.pop()
         except IndexError:
             return self._new()
-        if connection.sock and self.now() - since < _MAX_IDLE_TIME:  # no socket: the last answer ended it
+        # if it has no socket, the last answer closed it
+        if connection.sock and self.now() - since < _MAX_IDLE_TIME:
             connection.sock.settimeout(0)
             with suppress(OSError):
                 try:
-                    connection.sock.recv(1)  # the end of the connection, or what no request has asked for
+                    connection.sock.recv(1)  # it has ended, or sent something that nobody asked for
                 except (BlockingIOError, ssl.SSLWantReadError):
                     connection.sock.settimeout(self.timeout)
                     return connection
@@ -178,7 +183,7 @@ class Transport(HttpTransport[HttpRequest, HttpResponse]):
 
 
 class Response(HttpResponse):
-    """An answer that was read whole. The SDK streams a blob from it, and gives it the ``properties``."""
+    """An answer that was read completely. The SDK streams a blob from it, and sets ``properties`` on it."""
 
     def __init__(self, request: Any, answer: HTTPResponse) -> None:
         super().__init__(request, None)

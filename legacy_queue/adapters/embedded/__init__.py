@@ -1,6 +1,7 @@
-"""A storage account in one SQLite file, or in the memory of this process: what is answered survives a kill.
+"""A storage account in one SQLite file, or in the memory of this process.
 
-It makes the same promises as Azure to stores, and through the gateway to workers.
+It makes the same promises as Azure to the stores and, through the gateway, to workers. In a file, everything
+that was answered survives a kill of the server.
 """
 
 from legacy_queue.adapters.embedded.backup import back_up

@@ -1,11 +1,13 @@
-"""A backup is a data directory: a server starts from it, and there is nothing to restore.
+"""Makes a backup. It is a data directory that a server can start from, so there is nothing to restore.
 
-It is made while the server goes on. SQLite copies the file as it was at one moment. Then follow the artifacts
-that are named in the copy: a server keeps their files for ten minutes after it needs them no more.
+The server keeps running meanwhile. SQLite copies the file as it was at one moment. After that, this module
+copies the artifacts that the copy names. They still exist, because a server keeps files for ten minutes after
+it stops needing them.
 
-What is half done must not be taken for a backup, whatever ends this: the copy gets its name last. Until then
-the folder has the lock of a server that has begun, which this process holds. So a start there is refused:
-while the copy is made since the folder is in use, and after a crash since its file is missing.
+If the copy is interrupted, nobody must mistake the rest for a backup. So the copied file gets its final name
+last. Until then, this process holds the folder's lock, in which it has noted that a server started there. So
+a server refuses to start there: while the copy is made, because the folder is in use; after a crash, because
+its file is missing.
 """
 
 import os
@@ -22,19 +24,19 @@ from legacy_queue.ports import Progress
 from legacy_queue.ports.account import UnusableStorage
 from legacy_queue.private_folder import lock_private, private_opener
 
-_PAGES = 1000  # copied between two calls of Progress
+_PAGES = 1000  # how many are copied between two calls of Progress
 
 
 def back_up(
     source: StorageFile, folder: Path, beside: Sequence[str] = (), show: Progress = lambda *_: None
 ) -> None:
-    """Make the folder, which must not exist, a data directory with the storage as it is now.
+    """Make a data directory with the storage as it is now. ``folder`` must not exist yet.
 
-    ``beside`` are paths in the data directory of further files that a server needs; they may be missing. What
-    fails leaves no folder. Raises UnusableStorage.
+    ``beside`` are the paths, in the data directory, of other files that a server needs. They may be missing.
+    If the copy fails, the folder is removed. Raises UnusableStorage.
     """
     source.require()
-    target = StorageFile(folder.absolute())  # SQLite takes some names for other things
+    target = StorageFile(folder.absolute())  # SQLite gives some relative names a special meaning
     try:
         with ExitStack() as undo:
             target.folder.mkdir(0o700)
@@ -47,7 +49,7 @@ def back_up(
             target.artifacts.mkdir(0o700)
             for done, name in enumerate(names):
                 show(done, len(names), "artifacts")
-                with suppress(FileNotFoundError):  # not written yet, or removed since
+                with suppress(FileNotFoundError):  # the file is not written yet, or was removed meanwhile
                     _copy_file(artifact_path(source.artifacts, name), target.artifacts / name)
             for name in beside:
                 with suppress(FileNotFoundError):
@@ -56,26 +58,28 @@ def back_up(
             undo.pop_all()
             os.close(lock)
     except FileExistsError:
-        raise UnusableStorage(f"{target.folder} exists: name a folder that does not") from None
+        raise UnusableStorage(f"{target.folder} exists: expected the name of a new folder") from None
     except (OSError, sqlite3.Error) as error:
         raise UnusableStorage(f"{source.folder} could not be copied to {target.folder}: {error}") from error
 
 
 def _copy(source: Path, target: Path, show: Progress) -> set[str]:
-    """Copy the file with its WAL into one file, which has no WAL; the names of its artifacts."""
+    """Copy the file and its WAL into one file without a WAL. Returns the names of its artifacts."""
     os.close(private_opener(str(target), os.O_CREAT | os.O_EXCL | os.O_RDWR))
     with closing(read_only(source)) as file, closing(sqlite3.connect(target, isolation_level=None)) as copy:
-        file.execute("BEGIN")  # otherwise a change by the server between two steps begins the copy anew
+        # otherwise SQLite starts the copy again if the server changes the file meanwhile
+        file.execute("BEGIN")
         file.execute("SELECT count(*) FROM sqlite_schema").fetchone()
         file.backup(copy, pages=_PAGES, progress=lambda _, left, total: show(total - left, total, "pages"))
         file.rollback()
-        forget_wal(copy)  # the server may just have begun a new one
-        copy.execute("PRAGMA journal_mode = DELETE").fetchall()  # so a start refuses a WAL of another file
+        forget_wal(copy)  # the server may just have started a new WAL
+        # so that a start refuses the WAL of another file
+        copy.execute("PRAGMA journal_mode = DELETE").fetchall()
         return {name for (name,) in copy.execute("SELECT file FROM contents WHERE file IS NOT NULL")}
 
 
 def _copy_file(source: Path, target: Path) -> None:
-    """Copy a file, and no link; return once the copy is on the disk. Raises OSError."""
+    """Copy a file, but not a link. Return when the copy is on the disk. Raises OSError."""
     with open(source, "rb", opener=private_opener) as file:
         target.parent.mkdir(0o700, exist_ok=True)
         with open(target, "xb", opener=private_opener) as copy:

@@ -1,18 +1,19 @@
 """The connection of this process to the file, or to its memory.
 
-A process has one connection, and its greenlets and threads share it. So they share what belongs to a
-connection: the open transaction, and the prepared statements, which sqlite3 keeps and hands out again for the
-same text. A second use in the midst of a first would write into the other's transaction, or take away the
-rows that the other has yet to fetch. Only ``Database._lock`` makes it safe: each use holds it from its first
-statement until it has fetched its last row, and no cursor leaves it.
+A process has one connection, and all its greenlets and threads share it. So they also share what belongs to a
+connection: the open transaction, and the prepared statements, which sqlite3 caches and reuses for the same
+text. If one of them used the connection while another is using it, it would write into the other's
+transaction, or take away rows that the other has not fetched yet. ``Database._lock`` prevents that, and
+nothing else does. Each use holds the lock from its first statement until it has fetched its last row, and no
+cursor is used outside of it.
 
-Most operations are one statement. SQLite makes that a transaction of its own; a BEGIN and a COMMIT around it
-would cost as much again. Several processes share a file, and one of them writes at a time: the others wait
-here and try again, so that their other greenlets go on. SQLite's own wait would be in C, and stop them all.
+Most operations are one statement. SQLite makes a single statement a transaction; a BEGIN and a COMMIT around
+it would double its cost. Several processes can share a file, but only one writes at a time. The others wait
+and try again here, so that their other greenlets go on. SQLite's own wait is in C and would stop them all.
 
-What is ugly, and stays: SQLite works in the thread of the event loop, so a long statement stops everything. A
-thread for each statement would cost more than most statements do. So every statement is short (a page reads
-250 rows at most), and what takes long has a connection and a thread of its own: see ``maintenance``.
+What is ugly, and why it stays: SQLite runs in the thread of the event loop, so a long statement stops
+everything. A thread for each statement would cost more than most statements do. So every statement is short
+(a page reads at most 250 rows), and long work has its own connection and thread: see ``maintenance``.
 """
 
 import os
@@ -45,15 +46,16 @@ Result = TypeVar("Result")
 
 _BUSY_TIMEOUT = 5.0  # seconds, while another process writes
 _BUSY_PAUSE = 0.0005  # seconds
-_YIELD_AFTER = 16  # operations: then other greenlets run, as they would during a request to Azure
-_REMOVE_AFTER = 256  # changes in memory: then what has expired is removed
+# after this many operations other greenlets may run, as they would during a request to Azure
+_YIELD_AFTER = 16
+_REMOVE_AFTER = 256  # after this many changes in memory, expired rows are removed
 
 
 class Database:
-    """A file, or with None the memory of this process.
+    """The database in a file. If ``file`` is None, it is in the memory of this process.
 
-    The connection is made on first use, and again after a fork: two processes cannot share one. No greenlet
-    switches within a statement or a transaction. Every method may raise ServiceUnavailable.
+    The connection is made at the first use, and again after a fork, because processes cannot share one.
+    Greenlets do not switch within a statement or a transaction. Every method may raise ServiceUnavailable.
     """
 
     def __init__(
@@ -64,18 +66,18 @@ class Database:
         synchronous: str = "normal",
         observe: Observe = ignore,
     ) -> None:
-        """``synchronous`` is SQLite's: full syncs each transaction, normal each checkpoint.
+        """``synchronous`` is SQLite's setting: full syncs each transaction, normal syncs each checkpoint.
 
         Raises UnusableStorage.
         """
         self.file = file
-        # before a fork
+        # made before the fork, so that all processes compare with the same files
         self._watch = FileWatch(file.path, file.wal, file.shared_memory) if file else None
         self._clock = clock
         self.waiter = waiter
         self._synchronous = synchronous
         self._observe = observe
-        # held during each use of the connection and of its cached statements: nothing else makes that safe
+        # held during each use of the connection and its cached statements; nothing else makes that safe
         self._lock = Lock()
         self._connection: sqlite3.Connection | None = None
         self._pid = 0
@@ -86,46 +88,55 @@ class Database:
         self._last_rank = 0
 
     def rows(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
-        """What the statement returns."""
+        """Run a statement and return its rows."""
         return self._run(lambda connection: connection.execute(sql, values).fetchall())
 
     def read(self, work: Callable[[sqlite3.Connection], Result]) -> Result:
-        """The result of ``work``, which changes nothing."""
+        """Return the result of ``work``, which must change nothing."""
         return self._run(work)
 
     def change(self, sql: str, values: Sequence[Any] = ()) -> int:
-        """How many rows the statement changed. It needs no BEGIN, which would cost as much again."""
+        """Run a statement and return how many rows it changed.
+
+        It needs no BEGIN, which would double its cost.
+        """
         self._before_change()
         return self._run(lambda connection: connection.execute(sql, values).rowcount)
 
     def change_rows(self, sql: str, values: Sequence[Any]) -> list[Any]:
-        """What the statement returns of the rows that it changed."""
+        """Run a statement that changes rows, and return what it says about them (RETURNING)."""
         self._before_change()
         return self.rows(sql, values)
 
     def transaction(self, work: Callable[[sqlite3.Connection], Result]) -> Result:
-        """The result of ``work``; what it raises undoes it. It is repeated while another process writes."""
+        """Return the result of ``work``, which runs in a transaction. An error undoes it.
+
+        While another process writes, ``work`` is tried again.
+        """
         self._before_change()
         return self._run(lambda connection: in_transaction(connection, work))
 
     def rank(self, count: int = 1) -> int:
-        """The first of ``count`` new numbers. They grow; between processes about as their clocks do."""
+        """Return the first of ``count`` new numbers.
+
+        They always grow; across processes as their clocks do.
+        """
         first = max(self._last_rank + 1, time.time_ns())
         self._last_rank = first + count - 1
         return first
 
     def version(self) -> int:
-        """Differs once another connection has changed the file."""
+        """Return a number that changes when another connection changes the file."""
         return int(self.rows("PRAGMA data_version")[0][0])
 
     def check(self) -> None:
-        """Return if the file is in its place and can be written."""
+        """Return if the file is still in its place and can be written."""
         if self._watch:
             self._watch.is_unchanged()
         self.change("INSERT OR REPLACE INTO meta VALUES ('checked', ?)", [self.rank()])
 
     def close(self) -> None:
-        """From now on every method raises ServiceUnavailable. Safe to repeat."""
+        """Close the connection. After this every method raises ServiceUnavailable. Safe to repeat."""
         self._is_closed = True
         if self._connection and self._pid == os.getpid():
             if self._maintenance:
@@ -168,18 +179,18 @@ class Database:
         with self._lock:
             if self._pid != os.getpid() and not self._is_closed:
                 if self._watch and not self._watch.is_unchanged():
-                    raise ServiceUnavailable("the file of the storage was removed")
+                    raise ServiceUnavailable("the storage file was removed")
                 with ExitStack() as undo:
                     connection = self._connect(undo)
                     if self.file and self._watch:
-                        # connected here, behind that check: its thread might make a removed WAL anew
+                        # connect here, after the check: later, its thread could create a WAL that was removed
                         self._maintenance = Maintenance(
                             self.file, self._watch, self._clock, self.waiter, self._connect(undo)
                         )
                     else:
                         create_tables(connection)
                     undo.pop_all()
-                # not at exit: a fork must not close what its parent has opened
+                # not at exit, because a fork must not close what its parent has opened
                 weakref.finalize(self, connection.close).atexit = False
                 self._connection = connection
                 self._pid = os.getpid()
@@ -196,7 +207,7 @@ class Database:
         if self.file:
             return
         self._changes += 1
-        if not self._changes % _REMOVE_AFTER:  # nothing else removes what has expired
+        if not self._changes % _REMOVE_AFTER:  # in memory nothing else removes expired rows
             now = self._clock.now()
             wall = self._clock.wall_time()
             self._run(lambda connection: in_transaction(connection, lambda db: remove_expired(db, now, wall)))

@@ -1,4 +1,4 @@
-"""The account in the file, or in memory."""
+"""The storage account in a file or in memory."""
 
 import base64
 import json
@@ -21,10 +21,10 @@ _NAME = "embedded"
 
 
 class EmbeddedAccount(StorageAccount):
-    """Queues answer at ``<queue_url>/embedded``, blobs at ``<blob_url>/embedded/<prefix>-artifacts``.
+    """An embedded account. Its queues have URLs below ``<queue_url>/embedded``.
 
-    ``file`` is None for memory, which is that of this process and ends with it. Anything that opens the file
-    here is a process of its own. ``blob_url`` is ``queue_url`` by default.
+    Its blobs have URLs below ``<blob_url>/embedded/<prefix>-artifacts``; ``blob_url`` is ``queue_url`` by
+    default. If ``file`` is None, everything is in the memory of this process and ends with it.
     """
 
     def __init__(
@@ -40,9 +40,9 @@ class EmbeddedAccount(StorageAccount):
         observe: Observe = ignore,
         waiter: Waiter | None = None,
     ) -> None:
-        """``key`` signs URLs, by default that of the file, or a new one. Raises UnusableStorage.
+        """``key`` signs URLs. By default it is the key in the file, or a new one. Raises UnusableStorage.
 
-        The file must have been prepared; nothing of it stays open before the first operation.
+        The file must have been prepared. It is opened at the first operation.
         """
         key = key or (file.signing_key() if file else secrets.token_bytes(64))
         text = base64.b64encode(key).decode()
@@ -80,10 +80,10 @@ class EmbeddedAccount(StorageAccount):
         if file is None:
             return ""
         folder, free, is_low = least_space(file)
-        return f"The disk is almost full: {free >> 20} MiB are left in {folder}." if is_low else ""
+        return f"The disk is almost full: {folder} has {free >> 20} MiB left." if is_low else ""
 
     def empty(self) -> None:
-        """Remove all rows, queues, messages and blobs. The key stays."""
+        """Remove all rows, queues, messages and blobs, but keep the key."""
 
         def empty(db: sqlite3.Connection) -> None:
             for name in ("rows", "queues", "messages"):

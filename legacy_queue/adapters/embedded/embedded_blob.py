@@ -1,7 +1,7 @@
-"""Blobs: properties and small contents in the file, contents of more than 64 KB in files of their own.
+"""Blobs. Properties and small contents are in the storage file; contents above 64 KiB are separate files.
 
-A content with ``until`` is removed then, unless a blob names it before: a crash in the midst of an upload
-leaves no file for long, and a reader of a blob that is replaced reads it to its end.
+A content that no blob names has a time ``until``, and is removed then. So a crash during an upload does not
+leave a file for long, and whoever reads a blob while it is replaced can read it to its end.
 """
 
 import json
@@ -41,10 +41,10 @@ from legacy_queue.private_folder import make_private, private_opener
 
 log = structlog.get_logger()
 
-_MAX_INSIDE = 64 * 1024  # bytes of a content that is stored in the file itself
+_MAX_INSIDE = 64 * 1024  # bytes of a content that is stored in the storage file
 _CHUNK = 256 * 1024  # bytes read at once
-_UNNAMED_KEPT = timedelta(minutes=10)  # an upload needs the content still, or a reader
-_BLOCKS_KEPT = timedelta(days=7)  # after its upload, until a list names the block
+_UNNAMED_KEPT = timedelta(minutes=10)  # an upload or a reader may still need the content
+_BLOCKS_KEPT = timedelta(days=7)  # an uploaded block is kept this long until a list names it
 
 _COMMITTED = """SELECT contents.id, content
   FROM json_each((SELECT contents FROM blobs WHERE name = ?)) AS listed
@@ -53,7 +53,8 @@ _UNCOMMITTED = (
     "SELECT id, content FROM contents WHERE blob = ? AND id IS NOT NULL AND until > ? ORDER BY content"
 )
 
-# of a client: the ids of stores.Blobs, which may write a whole blob behind blocks of a client, have a dot
+# Finds a client's block id of another length. Ids with a dot are from stores.Blobs, which may write a whole
+# blob although a client has uploaded blocks.
 _OTHER_LENGTH = f"""SELECT id FROM ({_UNCOMMITTED}) WHERE length(id) <> length(?)
   AND instr(id, '.') = 0 AND instr(?, '.') = 0 LIMIT 1"""
 _FOUND = """SELECT length, type, encoding, modified, blobs.etag, contents, md5, metadata FROM blobs
@@ -61,9 +62,12 @@ _FOUND = """SELECT length, type, encoding, modified, blobs.etag, contents, md5, 
 
 
 class EmbeddedBlobContainer(BlobContainer):
-    """Contents are unnamed (no ``id``), uncommitted blocks (``id`` and ``until``), or those of a blob."""
+    """A container.
 
-    max_blocks = 2000  # a list is one transaction
+    Its contents are unnamed (no ``id``), uncommitted blocks (``id`` and ``until``), or in a blob.
+    """
+
+    max_blocks = 2000  # because a list is one transaction
 
     def __init__(self, name: str, database: Database, clock: Clock, signer: UrlSigner) -> None:
         self.name = name
@@ -188,7 +192,7 @@ class EmbeddedBlobContainer(BlobContainer):
         self._database.transaction(delete)
 
     def empty(self, db: sqlite3.Connection) -> None:
-        """Remove all blobs and blocks, in this transaction."""
+        """Remove all blobs and blocks in this transaction."""
         db.execute("DELETE FROM blobs")
         db.execute("DELETE FROM described")
         db.execute("UPDATE contents SET id = NULL, until = ?", (self._after(_UNNAMED_KEPT),))
@@ -203,7 +207,10 @@ class EmbeddedBlobContainer(BlobContainer):
         return f"{self.name}/{name}"
 
     def _after(self, duration: timedelta = timedelta(0)) -> int:
-        """In real time, since a moved clock must not take contents from uploads and readers."""
+        """Return the time after ``duration``, in real time.
+
+        A moved clock must not take contents away from uploads and readers.
+        """
         return epoch_milliseconds(self._clock.wall_time() + duration)
 
     def _found(self, name: str) -> tuple[BlobProperties, Sequence[int]] | None:
@@ -224,7 +231,7 @@ class EmbeddedBlobContainer(BlobContainer):
     def _describe(
         self, db: sqlite3.Connection, name: str, etag: str, md5: str | None, metadata: Mapping[str, str]
     ) -> None:
-        """Most blobs have no row."""
+        """Store MD5 and metadata. Most blobs have neither, and so no row here."""
         if md5 or metadata:
             values = self._key(name), etag, md5, json.dumps(metadata)
             db.execute("INSERT OR REPLACE INTO described VALUES (?, ?, ?, ?)", values)
@@ -268,7 +275,7 @@ class EmbeddedBlobContainer(BlobContainer):
         return Written(etag, now)
 
     def _upload(self, name: str, content: bytes) -> int:
-        """Store a content that no blob names yet: it is removed again if none does soon. Its number."""
+        """Store a content and return its number. If no blob names it soon, it is removed again."""
         folder = self._database.file and self._database.file.artifacts
         file = uuid.uuid4().hex if folder and len(content) > _MAX_INSIDE else None
         sql = (
@@ -277,13 +284,13 @@ class EmbeddedBlobContainer(BlobContainer):
         data = None if file else bytes(content)
         values = (self._key(name), len(content), file, data, self._after(_UNNAMED_KEPT))
         [(uploaded,)] = self._database.change_rows(sql, values)
-        if folder and file:  # its row is there: a crash from here on leaves no file for long
+        if folder and file:  # write the file after its row, so that a crash does not leave it for long
             path = folder / file
             self._write_file(lambda: _write(path, content))
         return int(uploaded)
 
     def check(self) -> None:
-        """Return if the folder of artifacts takes another: it may be a disk of its own."""
+        """Return if another artifact can be written. The folder of artifacts may be on its own disk."""
         if self._database.file:
             folder = self._database.file.artifacts
             self._write_file(lambda: _try_to_write(folder))
@@ -301,7 +308,7 @@ class EmbeddedBlobContainer(BlobContainer):
             raise ServiceUnavailable("the upload took too long, try again")
 
     def _release(self, db: sqlite3.Connection, name: str, but: str = "[]") -> None:
-        """No list names the contents and blocks of the blob now, but these."""
+        """Let all contents and blocks of the blob expire, except these."""
         db.execute(
             "UPDATE contents SET id = NULL, until = ? WHERE blob = ? AND (until IS NULL OR id IS NOT NULL)"
             " AND content NOT IN (SELECT value FROM json_each(?))",
@@ -335,7 +342,7 @@ def _new_etag() -> str:
 
 
 def _try_to_write(folder: Path) -> None:
-    """Write the shortest content that is a file, to one without a name, which no crash leaves."""
+    """Write as much as the shortest content in a file, into a file without a name, which no crash leaves."""
     _make(folder)
     with TemporaryFile(dir=folder) as file:
         file.write(bytes(_MAX_INSIDE + 1))
@@ -347,7 +354,7 @@ def _make(folder: Path) -> None:
 
 
 def _write(path: Path, content: bytes) -> None:
-    """Return once the new file is on the disk, with its name."""
+    """Write a new file. Return when the file and its name are on the disk."""
     _make(path.parent)
     try:
         with open(path, "xb", opener=private_opener) as file:
@@ -355,7 +362,7 @@ def _write(path: Path, content: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
     except OSError:
-        path.unlink(missing_ok=True)  # what does not fit leaves room for what does
+        path.unlink(missing_ok=True)  # a part of a file is useless and takes up space
         raise
     folder = os.open(path.parent, os.O_RDONLY)
     try:

@@ -1,19 +1,19 @@
 """A queue of messages in the file. Source: docs/explanation/azurite.md#queue.
 
-A message is a row. ``visible`` is the time from which on workers may receive it, and 0 for a message that
-nobody has hidden: a clock that is set back must not hide that one. ``receipt`` names the last lease; whoever
-has an older one has lost the message. ``rank`` orders messages that are visible: it is the time of the last
-put, receive or update in nanoseconds, made unique.
+Each message is a row. ``visible`` is the time when workers may receive it. It is 0 if nobody has hidden the
+message, so that a clock that is set back does not hide it. ``receipt`` belongs to the last lease; older
+leases are stale. ``rank`` orders the visible messages. It is the time of the last put, receive or update in
+nanoseconds, made unique.
 
-A poll first reads which messages are visible. Most polls find none: they are a single statement, which takes
-no lock and writes nothing, where an UPDATE that finds nothing costs 70 % more. One UPDATE takes what was
-found, unless another process was faster: so two processes never receive the same message, and a process that
-dies leaves nothing half done.
+A poll first reads which messages are visible. Most polls find none. Then they are a single statement that
+takes no lock and writes nothing; an UPDATE that finds nothing would cost 70 % more. If there are messages,
+one UPDATE takes those that no other process has taken meanwhile. So two processes never receive the same
+message, and a process that dies leaves nothing half-done.
 
-What is ugly, and stays: a message that has expired is in the table until somebody deletes it, and the index
-by visibility does not know that it has expired. A poll that would skip such messages could read thousands of
-them at once. So it finds as many messages as it may take, deletes some hundred if one of them has expired,
-and looks again.
+What is ugly, and why it stays: an expired message stays in the table until somebody deletes it, and the index
+by visibility does not show that it has expired. If a poll skipped such messages, it could read thousands of
+them at once. So a poll finds as many messages as it may take. If one of them has expired, it deletes some
+hundred expired messages and looks again.
 """
 
 import base64
@@ -46,12 +46,13 @@ from legacy_queue.ports.queue import (
     check_text,
 )
 
-_NEVER = epoch_milliseconds(datetime(MAXYEAR, 12, 31, tzinfo=UTC))  # of a message that does not expire
-_PLUS_AND_SLASH = b"\xfb\xff\xbf"  # "+/+/" in base64, where it begins at a multiple of three bytes
+# the expiry of a message that never expires
+_NEVER = epoch_milliseconds(datetime(MAXYEAR, 12, 31, tzinfo=UTC))
+_PLUS_AND_SLASH = b"\xfb\xff\xbf"  # "+/+/" in base64, if it begins at a multiple of three bytes
 _COLUMNS = "id, receipt, text, inserted, expires, visible, dequeued"
-_ALWAYS = 0  # when a message without a delay is visible, whatever becomes of the clock
-# The ids of the first visible messages, of both kinds. Each kind is found in the order of the index. One NULL
-# says that there are none, no row at all that there is no such queue.
+_ALWAYS = 0  # a message without a delay is visible whatever happens to the clock
+# Finds the ids of the first visible messages, with or without a delay; each kind in the order of the index. A
+# single NULL means that there are none, and no row means that the queue does not exist.
 _VISIBLE = f"""SELECT id FROM queues LEFT JOIN (
     SELECT * FROM (SELECT id, rank FROM messages WHERE queue = ? AND visible = {_ALWAYS}
       ORDER BY rank LIMIT ?)
@@ -59,8 +60,8 @@ _VISIBLE = f"""SELECT id FROM queues LEFT JOIN (
     SELECT * FROM (SELECT id, rank FROM messages WHERE queue = ? AND visible > {_ALWAYS} AND visible <= ?
       ORDER BY visible, rank LIMIT ?)
   ) ON TRUE WHERE name = ? ORDER BY rank LIMIT ?"""
-# Each message has a place, 0 for the first. By it the messages keep their order, and the receipts of one poll
-# differ: four digits before base64 are base64, too.
+# Each message of a poll has a place, from 0. It keeps the messages in order, and makes their receipts differ:
+# four digits in front of base64 are still base64.
 _TAKE = f"""UPDATE messages
   SET receipt = printf('%04d', place) || ?, visible = ?, dequeued = dequeued + 1, rank = ? + place
   FROM (SELECT key AS place, value AS found FROM json_each(?))
@@ -81,7 +82,7 @@ class EmbeddedMessages(ShownMessages):
         return found[0][0] if found else None
 
     def page(self, after: str, limit: int) -> tuple[Sequence[tuple[str, str]], str | None]:
-        # the sign keeps SQLite from the index by expiry, which it would have to sort
+        # the + keeps SQLite from using the index by expiry, whose rows it would have to sort
         sql = "SELECT id, queue, text FROM messages WHERE id > ? AND +expires > ? ORDER BY id LIMIT ?"
         found = self._database.rows(sql, (after, epoch_milliseconds(self._clock.now()), limit))
         return [(queue, text) for _, queue, text in found], found[-1][0] if len(found) == limit else None
@@ -111,7 +112,7 @@ class EmbeddedQueue(Queue):
         now = self._now()
         rank = self._database.rank()
         expires = _NEVER if time_to_live is None else now + time_to_live // timedelta(seconds=1) * 1000
-        # a UUID that begins with the time: the messages that are used together are stored together
+        # a UUID that begins with the time, so that messages that are used together are stored together
         message_id = uuid.UUID(int=(rank >> 4 << 64 | secrets.randbits(64)) % 2**128, version=4)
         lease = MessageLease(str(message_id), _receipt())
         if not self._database.change(
@@ -140,15 +141,19 @@ class EmbeddedQueue(Queue):
             ids = to_json([message_id for (message_id,) in found]).decode()
             values = _receipt(), hidden_until, self._database.rank(count), ids, now, now
             taken = self._database.change_rows(_TAKE, values)
-            if len(taken) < len(found):  # some have expired, and maybe many behind them; or others have them
+            # some have expired, and perhaps many after them, or another process took them
+            if len(taken) < len(found):
                 self._database.change(REMOVE_MESSAGES, (now, MAX_REMOVED))
             if taken:
-                # SQLite may return them in any order; their receipts begin with their places
+                # SQLite may return them in any order, but their receipts begin with their places
                 return [_message(now, row) for row in sorted(taken, key=itemgetter(1))]
         raise QueueNotFound
 
     def messages(self) -> list[QueuedMessage]:
-        """The messages, visible or not, in the order of visibility; up to 5,000. Raises QueueNotFound."""
+        """Return up to 5,000 messages, visible or hidden, in the order of visibility.
+
+        Raises QueueNotFound.
+        """
         self._require()
         now = self._now()
         sql = (
@@ -219,27 +224,27 @@ class EmbeddedQueue(Queue):
 
 
 def _storable(text: str) -> str:
-    """Text from JSON may have lone surrogates, which no stored text has."""
+    """Replace lone surrogates. Text from JSON may have them, but SQLite cannot store them."""
     return text.encode(errors="replace").decode()
 
 
 def _visible(now: int, hidden_for: timedelta) -> int:
-    """From when on a message is visible."""
+    """Return when a message becomes visible."""
     return now + _milliseconds(hidden_for) if hidden_for else _ALWAYS
 
 
 def _milliseconds(duration: timedelta) -> int:
-    """Azure counts in whole seconds, rounded up."""
+    """Return milliseconds of whole seconds, rounded up as in Azure."""
     return whole_seconds(duration) * 1000
 
 
 def _receipt() -> str:
-    """Unique, unguessable base64 with ``+``, ``/`` and ``=``, which receipts of Azure may have."""
+    """Return unique, unguessable base64 with ``+``, ``/`` and ``=``, like some receipts of Azure."""
     return base64.b64encode(os.urandom(6) + _PLUS_AND_SLASH + os.urandom(14)).decode()
 
 
 def _message(now: int, row: Sequence[Any]) -> QueuedMessage:
-    """The message of a row of ``_COLUMNS``."""
+    """Make a message from a row of ``_COLUMNS``."""
     message_id, receipt, text, inserted, expires, visible, dequeued = row
     lease = MessageLease(message_id, receipt)
     next_visible = from_epoch(visible or now)

@@ -1,18 +1,18 @@
-"""A table in the file: a row of ``rows`` for each row, its values as JSON in ``content``.
+"""A table in the file. Each of its rows is a row of ``rows``, with its values as JSON in ``content``.
 
-A page is read in two steps of one statement. First SQLite walks an index, in its order, and finds the ids of
-the next 250 rows at most: that is a *walk*, and there are five of them below. Then it reads these rows one by
-one, and answers for each whether it meets the conditions. Whoever fetches the rows stops at the limit, or
-after half a megabyte, and the last row that was fetched is the place where the next page begins.
+One statement reads a page, in two steps. First SQLite walks an index in its order and finds the ids of at
+most 250 rows. This is a *walk*; there are five of them below. Then it reads these rows one by one and says of
+each whether it meets the conditions. The caller stops fetching at the limit, or after half a megabyte. The
+next page begins after the last row that was fetched.
 
-The conditions are no part of the walk's WHERE on purpose. Where few rows meet them, SQLite would read on to
-the end of the table for a full page, and this process would do nothing else meanwhile. The price: many pages
-may be empty, unless the conditions name a partition, an unresolved ``state``, or an ``expires`` of the past.
-Those three are what stores ask, and a walk is bounded by them.
+The conditions are not in the WHERE of the walk, on purpose. If few rows met them, SQLite would read to the
+end of the table to fill a page, and this process could do nothing else meanwhile. The price is that many
+pages may be empty, unless the conditions name a partition, an unresolved ``state``, or an ``expires`` in the
+past. The stores use these three, and they limit the walk.
 
-What is ugly, and stays: the walks name their indexes, since SQLite without statistics may sort a whole table
-instead. And the walk over several states is one for each, put together: for one walk over all of them SQLite
-would sort all their rows by key.
+What is ugly, and why it stays: the walks name their indexes, because without statistics SQLite may sort a
+whole table instead. And the walk over several states is made of one walk for each state, because in one walk
+over all of them SQLite would sort all their rows by key.
 """
 
 import json
@@ -45,16 +45,16 @@ from legacy_queue.ports.table import (
 
 _Key = tuple[str, str]  # partition and key
 
-_MAX_INTEGER = 2**63 - 1  # of SQLite
-_FIRST = "\0"  # before every character of a key
-_LAST = chr(0x10FFFF)  # behind every character of a key
-# of tasks that are unresolved or have unpublished events, and of a group's members
+_MAX_INTEGER = 2**63 - 1  # the largest in SQLite
+_FIRST = "\0"  # sorts before every character of a key
+_LAST = chr(0x10FFFF)  # sorts after every character of a key
+# the states of unresolved tasks, of tasks with unpublished events, and of active members of groups
 _INDEXED_STATES = (*UNRESOLVED, "unpublished", "active")
-# what a page reads, which bounds the time that it takes: rows, and bytes of them beside the last row
+# how much a page reads, which limits its time: rows, and bytes of all rows except the last
 _MAX_READ = 250
 _MAX_SIZE = 512 * 1024
 _AT = "name = ? AND partition = ? AND key = ?"
-# The walks. Each finds ids of rows, and takes the values of its question marks in their order.
+# The walks. Each finds ids of rows. It takes the values of its question marks in their order.
 _BY_KEY = f"""SELECT rowid AS id FROM rows
   WHERE name = ? AND (partition, key) >= (?, ?) AND (partition, key) <= (?, ?)
   ORDER BY partition, key LIMIT {_MAX_READ}"""
@@ -64,7 +64,7 @@ _BY_EXPIRY = f"""SELECT rowid AS id FROM rows INDEXED BY rows_by_expiry
 _BY_STATE = f"""SELECT * FROM (SELECT rowid AS id, partition, key FROM rows INDEXED BY rows_by_state
   WHERE name = ? AND state = ? AND (partition, key) >= (?, ?) AND (partition, key) <= (?, ?)
   ORDER BY partition, key LIMIT {_MAX_READ})"""
-# What was inserted last, first: SQLite counts the rowid up. Rows of other tables are found as well.
+# The newest rows first, because SQLite's rowid grows. This also finds rows of other tables.
 _NEWEST = f"SELECT rowid AS id FROM rows WHERE rowid < ? ORDER BY rowid DESC LIMIT {_MAX_READ}"
 _NEWEST_BY_STATE = f"""SELECT rowid AS id FROM rows INDEXED BY rows_by_state
   WHERE name = ? AND state IN (%s) AND rowid < ? ORDER BY rowid DESC LIMIT {_MAX_READ}"""
@@ -118,8 +118,8 @@ class EmbeddedTable(Table):
         is_met, asked = _met(walk.others)
         needs_content = select is None or bool(select)
         reads_content = needs_content or any(condition.name not in _COLUMNS for condition in walk.others)
-        # CROSS JOIN keeps the order of the walk, so that SQLite sorts no rows, and reads each when it is
-        # fetched. Rows of other tables may be among those that were inserted last.
+        # CROSS JOIN keeps the order of the walk. So SQLite does not sort, and reads each row when it is
+        # fetched. The newest rows may include rows of other tables.
         sql = f"""SELECT json_array({walk.place}), partition, key, etag,
             CASE WHEN name = ? AND {is_met} THEN {"content" if needs_content else "'{}'"} END,
             {"length(content)" if reads_content else "0"}
@@ -144,7 +144,10 @@ class EmbeddedTable(Table):
         return etag
 
     def _statement(self, partition: str, change: Change) -> tuple[tuple[str, Sequence[Any]], str]:
-        """The statement, which changes no row where its condition does not hold, and the new etag."""
+        """Return the statement and the new etag.
+
+        If its condition is not met, the statement changes no row.
+        """
         at = (self._name, partition, change.key)
         values = change.values
         where, of_etag = (_AT, ()) if change.etag is None else (f"{_AT} AND etag = ?", (change.etag,))
@@ -167,7 +170,7 @@ class EmbeddedTable(Table):
         return (sql, (*at, indexed, expiry, etag, content)), etag
 
     def _next(self, conditions: Sequence[Condition], after: str) -> "_Walk":
-        """The walk in the order of keys, or of expiry, whose index fits the conditions best."""
+        """Return the walk, by key or by expiry, whose index fits the conditions best."""
         of_state, others = _of_state(conditions)
         names = {condition.name for condition in others}
         expired = [c for c in others if (c.name, c.operator) == ("expires", "lt")]
@@ -190,7 +193,7 @@ class EmbeddedTable(Table):
         return _Walk(ids, "partition, key", values, others)
 
     def _newest(self, conditions: Sequence[Condition], after: str) -> "_Walk":
-        """The walk from the row that was inserted last, over all rows, or over those of unresolved tasks."""
+        """Return the walk from the newest row, over all rows, or over the rows with these states."""
         of_state, others = _of_state(conditions)
         [before] = _place(after, int) or [_MAX_INTEGER]
         if not of_state:
@@ -201,18 +204,21 @@ class EmbeddedTable(Table):
 
 
 class _Walk(NamedTuple):
-    """The way to the next rows of a page."""
+    """How to find the next rows of a page."""
 
-    ids: str  # in SQL: of at most _MAX_READ rows, in the order of an index
-    place: str  # in SQL: what that order is by; the next page begins behind it
-    values: Sequence[Any]  # of the question marks of ``ids``
-    others: Sequence[Condition]  # those that the walk does not meet by itself
+    ids: str  # SQL for the ids of at most _MAX_READ rows, in the order of an index
+    place: str  # SQL for what the order is by; the next page begins after it
+    values: Sequence[Any]  # for the question marks in ``ids``
+    others: Sequence[Condition]  # the conditions that the walk does not already ensure
 
 
 def _fetched(
     sql: str, values: Sequence[Any], limit: int, connection: sqlite3.Connection
 ) -> tuple[list[tuple[Any, ...]], bool]:
-    """The rows until ``limit`` have a content, or ``_MAX_SIZE`` was read, and whether none is left."""
+    """Fetch rows until ``limit`` of them have content, or ``_MAX_SIZE`` is read.
+
+    Returns the rows, and whether there are no more.
+    """
     found = []
     met = size = 0
     cursor = connection.execute(sql, values)
@@ -228,7 +234,7 @@ def _fetched(
 
 
 def _place(after: str, *kinds: type) -> list[Any]:
-    """The place in an index that ``after`` names, [] for its beginning. Raises InvalidPosition."""
+    """Return the place in an index that ``after`` names, or [] for its start. Raises InvalidPosition."""
     if not after:
         return []
     with suppress(ValueError, RecursionError):
@@ -244,12 +250,12 @@ def _is_in_range(value: str | int) -> bool:
 
 
 def _behind(place: Sequence[Any]) -> tuple[Any, ...]:
-    """The first key after this place that a row can have."""
+    """Return the first key after this place that a row can have."""
     return (*place[:-1], place[-1] + _FIRST)
 
 
 def _of_state(conditions: Sequence[Condition]) -> tuple[Condition | None, Sequence[Condition]]:
-    """The condition that the index by state meets, if there is one, and the others."""
+    """Split off the condition that the index by state ensures, if there is one, from the others."""
     of_state = next(filter(_is_of_index, conditions), None)
     return of_state, [condition for condition in conditions if condition is not of_state]
 
@@ -260,7 +266,7 @@ def _is_of_index(condition: Condition) -> bool:
 
 
 def _met(conditions: Sequence[Condition]) -> tuple[str, list[Any]]:
-    """All of the conditions in SQL, and their values."""
+    """Return all the conditions in SQL, and their values."""
     terms = [_term(condition) for condition in conditions]
     return " AND ".join([sql for sql, _ in terms]) or "TRUE", [
         value for _, values in terms for value in values
@@ -268,7 +274,7 @@ def _met(conditions: Sequence[Condition]) -> tuple[str, list[Any]]:
 
 
 def _term(condition: Condition) -> tuple[str, list[Any]]:
-    """The condition in SQL, and its values. A missing property is NULL, which meets none."""
+    """Return the condition in SQL, and its values. A missing property is NULL and meets no condition."""
     values: Sequence[Any] = _values(condition)
     is_time = isinstance(values[0], datetime)
     if is_time:
@@ -276,13 +282,13 @@ def _term(condition: Condition) -> tuple[str, list[Any]]:
     right = f"{_OPERATORS[condition.operator]} ({', '.join('?' * len(values))})"
     if condition.name in _COLUMNS:
         return f"{_COLUMNS[condition.name]} {right}", [*values]
-    # a time is compared as a number: the text would have another order
+    # compare a time as a number, because its text would have another order
     left = "CAST(substr(json_extract(content, ?), 2) AS INTEGER)" if is_time else "json_extract(content, ?)"
     return f"{left} {right}", [f'$."{condition.name}"', *_written(dict(enumerate(values))).values()]
 
 
 def _bounds(conditions: Sequence[Condition]) -> tuple[_Key, _Key]:
-    """The first and the last key that can meet the conditions."""
+    """Return the first and the last key that can meet the conditions."""
     first, last = _range(conditions, PARTITION)
     first_key, last_key = _range(conditions, KEY)
     return (first, first_key if first == last else ""), (last, last_key if first == last else _LAST)
@@ -306,7 +312,11 @@ def _values(condition: Condition) -> tuple[Value, ...]:
 
 
 def _written(values: Mapping[Any, Value]) -> dict[Any, Any]:
-    """JSON has neither bytes nor times, and json_patch must find no structure in a value."""
+    """Return the values as JSON can have them.
+
+    JSON has neither bytes nor times, and json_patch must find no structure in a value. So each is a text with
+    a letter in front.
+    """
     written = dict(values)
     for name, value in values.items():
         match value:
@@ -320,7 +330,7 @@ def _written(values: Mapping[Any, Value]) -> dict[Any, Any]:
 
 
 def _decoded(content: str, names: Container[str] | None = None) -> dict[str, Value]:
-    """The values, or those with these names."""
+    """Return the values, or only those with these names."""
     return {
         name: _READERS[value[0]](value[1:]) if type(value) is str else value
         for name, value in json.loads(content).items()

@@ -1,4 +1,4 @@
-"""What is expected of a file of embedded storage, and the sentence for what is wrong with it."""
+"""Checks a file of embedded storage, and says in a sentence what is wrong with it."""
 
 import errno
 import re
@@ -15,8 +15,8 @@ from legacy_queue.private_folder import NotOurs
 
 FROM_BACKUP = "start from a backup with --data-dir"
 INSTEAD = "use another --data-dir"
-_CHECK_TIMEOUT = 0.5  # seconds for quick_check: a larger file is checked in part
-_CHECK_INTERVAL = 10_000  # instructions of SQLite between two looks at the time
+_CHECK_TIMEOUT = 0.5  # seconds for quick_check; of a large file only a part is checked in this time
+_CHECK_INTERVAL = 10_000  # SQLite instructions between two looks at the time
 _NETWORK = {
     "9p",
     "afs",
@@ -32,21 +32,21 @@ _NETWORK = {
 }
 _FOREIGN_NAMES = """SELECT count(*) FROM contents WHERE file IS NOT NULL
   AND (typeof(file) <> 'text' OR length(file) <> 32 OR file GLOB '*[^0-9a-f]*')"""
-_UNWRITABLE = f"{{path}} cannot be opened or written: make it and its folder writable, or {INSTEAD}"
+_UNWRITABLE = f"{{path}} cannot be opened or written: make the file and its folder writable, or {INSTEAD}"
 _DAMAGED = f"{{path}} is damaged ({{error}}): {FROM_BACKUP}, or {INSTEAD}"
 _SENTENCES = {
     sqlite3.SQLITE_READONLY: _UNWRITABLE,
     sqlite3.SQLITE_CANTOPEN: _UNWRITABLE,
-    sqlite3.SQLITE_FULL: "{path} cannot be written: its disk is full, free 2 MB at least",
-    sqlite3.SQLITE_IOERR: "{path} cannot be read or written ({error}): its disk is full, or fails",
-    sqlite3.SQLITE_BUSY: f"{{path}} is locked by another program: end that, or {INSTEAD}",
-    sqlite3.SQLITE_NOTADB: f"{{path}} is no SQLite file: {FROM_BACKUP}, or {INSTEAD}",
+    sqlite3.SQLITE_FULL: "{path} cannot be written because its disk is full: free at least 2 MB",
+    sqlite3.SQLITE_IOERR: "{path} cannot be read or written ({error}): its disk is full or fails",
+    sqlite3.SQLITE_BUSY: f"{{path}} is locked by another program: end that program, or {INSTEAD}",
+    sqlite3.SQLITE_NOTADB: f"{{path}} is not a SQLite file: {FROM_BACKUP}, or {INSTEAD}",
 }
 
 
 @contextmanager
 def translated(path: Path) -> Iterator[None]:
-    """Errors of the file become UnusableStorage, with a sentence that says how to go on."""
+    """Turn errors of the file into UnusableStorage, with a sentence that says what to do."""
     try:
         yield
     except NotOurs as error:
@@ -59,7 +59,7 @@ def translated(path: Path) -> Iterator[None]:
 
 
 def check_contents(connection: sqlite3.Connection, path: Path) -> None:
-    """Raises UnusableStorage for a file that is not ours, sqlite3.Error for one that is damaged."""
+    """Raises UnusableStorage if the file is not of this program, and sqlite3.Error if it is damaged."""
     (kind,) = connection.execute("PRAGMA application_id").fetchone()
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
     if kind != APPLICATION_ID and (kind or tables):
@@ -73,7 +73,7 @@ def check_contents(connection: sqlite3.Connection, path: Path) -> None:
     try:
         (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
     except sqlite3.OperationalError as error:
-        if error.sqlite_errorcode != sqlite3.SQLITE_INTERRUPT:  # at the end of that time
+        if error.sqlite_errorcode != sqlite3.SQLITE_INTERRUPT:  # the time for the check is over
             raise
         found = "ok"
     connection.set_progress_handler(None, 0)
@@ -82,45 +82,48 @@ def check_contents(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _check_version(version: int, path: Path) -> None:
-    """Raises UnusableStorage for tables that can be neither used nor brought forward."""
+    """Raises UnusableStorage if this version can neither use nor migrate the tables."""
     if version < FIRST_VERSION:
         raise UnusableStorage(
             f"{path} was written before the first release of legacy-queue: let its tasks end with the "
-            f"version that wrote it, and {INSTEAD}"
+            f"version that wrote it, then {INSTEAD}"
         )
     if version > VERSION:
         raise UnusableStorage(
             f"{path} was written by a newer version of legacy-queue: its tables have version {version}, and "
-            f"this program knows {VERSION} at most. Use that version, or {INSTEAD}"
+            f"this program knows at most {VERSION}. Use the newer version, or {INSTEAD}"
         )
 
 
 def signing_key(connection: sqlite3.Connection) -> bytes:
-    """Raises sqlite3.Error."""
+    """Return the key in the file that signs URLs. Raises sqlite3.Error."""
     for (key,) in connection.execute("SELECT value FROM meta WHERE name = 'signing key'"):
         return bytes(key)
     raise sqlite3.DatabaseError("its signing key is missing")
 
 
 def artifact_path(folder: Path, name: object) -> Path:
-    """The file of a content in that folder; raises FileNotFoundError for any other name than ours.
+    """Return the path of a content's file. Raises FileNotFoundError for a name that this program does not
+    make.
 
     The name comes from the storage, which may be a backup that somebody else has made.
     """
     if not isinstance(name, str) or not re.fullmatch("[0-9a-f]{32}", name):
-        raise FileNotFoundError(errno.ENOENT, "the file of an artifact has 32 hex digits", repr(name))
+        raise FileNotFoundError(
+            errno.ENOENT, "expected 32 hex digits as the file name of an artifact", repr(name)
+        )
     return folder / name
 
 
 def _check_names(connection: sqlite3.Connection) -> None:
-    """Raises sqlite3.Error if the file of an artifact would be outside of the folder for artifacts."""
+    """Raises sqlite3.Error if the file of an artifact could be outside of the folder for artifacts."""
     (foreign,) = connection.execute(_FOREIGN_NAMES).fetchone()
     if foreign:
-        raise sqlite3.DatabaseError(f"{foreign} files of artifacts are not named by 32 hex digits")
+        raise sqlite3.DatabaseError(f"the names of {foreign} artifact files do not consist of 32 hex digits")
 
 
 def network_file_system(folder: Path, mountinfo: str) -> str | None:
-    """The type of the folder's file system, if that is on another machine. Source: proc(5), mountinfo."""
+    """Return the type of the folder's file system if it is on another machine. Source: proc(5), mountinfo."""
     longest = 0
     found = ""
     for line in mountinfo.splitlines():

@@ -1,9 +1,9 @@
-"""Whether the files that a process writes are still the ones that the server has begun with.
+"""Watches whether the storage files are still those that the server started with.
 
-SQLite opens its files by name, and not all at once: a process that begins later, or a thread of one, would
-make a WAL or a shared memory anew that somebody has removed. Then two processes would write one file, and
-neither would see the changes of the other. So the server remembers device and inode of the three files before
-it forks, and each process looks before it opens them, and every second from then on.
+SQLite opens its files by name, and not all at once. If somebody has removed the WAL or the shared memory, a
+process or a thread that starts later would create it again. Then two processes would write one file without
+seeing each other's changes. So the server remembers device and inode of the three files before it forks. Each
+process compares them before it opens the files, and every second after that.
 """
 
 import os
@@ -21,25 +21,26 @@ FileIdentity = tuple[int, int] | None  # device and inode; None for a missing fi
 
 
 class FileWatch:
-    """The file, its WAL and its shared memory, as they are before any process has opened them."""
+    """The identities of the file, its WAL and its shared memory, before any process has opened them."""
 
     def __init__(self, path: Path, wal: Path, shared_memory: Path) -> None:
         """Raises UnusableStorage."""
         self._paths = (path, wal, shared_memory)
         self.is_given_up = False
         with translated(path):
-            for made in (wal, shared_memory):  # SQLite would make them when the first process opens the file
+            # SQLite would create them only when the first process opens the file
+            for made in (wal, shared_memory):
                 os.close(private_opener(str(made), os.O_CREAT | os.O_RDWR))
         self._first = self._identities()
 
     def is_unchanged(self) -> bool:
-        """Whether the files are those of the beginning; once they are not, never again."""
+        """Return whether the files are still the same. Once they were not, this is always False."""
         if not self.is_given_up and self._identities() != self._first:
             self.give_up("storage-file-removed")
         return not self.is_given_up
 
     def give_up(self, event: str) -> None:
-        """Log the event; this process changes the file no more."""
+        """Log the event. After this, this process never changes the file again."""
         log.error(event, path=str(self._paths[0]))
         self.is_given_up = True
 
@@ -48,7 +49,7 @@ class FileWatch:
 
 
 def identity(path: Path) -> FileIdentity:
-    """What a file keeps when it is renamed, and its successor of the same name does not have."""
+    """Return what identifies a file: a rename keeps it, and a new file of that name has another."""
     with suppress(OSError):
         status = path.stat()
         return status.st_dev, status.st_ino

@@ -1,25 +1,25 @@
-"""Brings the tables of 0.1.0 forward: version 2 becomes 3.
+"""Migrates the tables of 0.1.0, from version 2 to 3.
 
-What 0.1.0 stored in another way is put into the form that the stores read now. It never changes once
-released, so it does not ask the stores for that form: each names the rows below.
+It rewrites what 0.1.0 stored differently into the form that the stores read now. A released migration never
+changes. So it does not use the stores; the SQL below writes the rows itself.
 
-- A row of ``<prefix>timers`` with a property ``since`` said that effects of a task may be missing. It becomes
-  a name in the row of a process that has ended, and the first server takes over what that owed. All other
-  timers only said when a task is due, which its own row says.
-- If the events of a resolved task are unpublished, its row has the state ``unpublished`` now.
+- A row of ``<prefix>timers`` with the property ``since`` said that effects of a task may be missing. It
+  becomes a name in the row of a process that has ended. The first server takes over what that process owed.
+  All other timers only said when a task is due, and the row of the task says this too.
+- If the events of a resolved task are unpublished, its row now has the state ``unpublished``.
 - A task whose taskGroupId is its taskId had no rows in its group. It gets them.
-- The row of an active member has a state now, by which it is found among the other members, and says who
-  wrote it, which is no process of now.
-- ``<prefix>leases`` held leases and offers, which nobody needs at a start.
+- The row of an active member now has a state, by which it is found among the other members. It also says
+  which process wrote it: none of those that run now.
+- ``<prefix>leases`` had leases and offers, which nobody needs after a restart.
 
-An unpublished task needs no name, since its row says the same. So what a long outage of the broker has left
-does not fill the row of the process that takes over: such a row has 1 MiB at most.
+An unpublished task does not become a name, because its row says the same. So a long outage of the broker does
+not fill the row of the process that takes over, which has at most 1 MiB.
 """
 
 _MIDNIGHT = "expires / 86400000 * 86400000 + 86400000"
-_LAST_DAY = 253402214400000  # 9999-12-31, which has no next midnight
+_LAST_DAY = 253402214400000  # 9999-12-31, after which there is no midnight
 _ETAG = """'W/"' || lower(hex(randomblob(8))) || '"'"""
-_NAMES = 500  # of tasks in a row: a property has 64 KiB at most
+_NAMES = 500  # of tasks in a row, because a property has at most 64 KiB
 
 STEP = f"""
 CREATE TABLE old_tasks (prefix TEXT, task TEXT, task_group TEXT, scheduler TEXT, expires INTEGER, since TEXT,

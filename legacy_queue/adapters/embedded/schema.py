@@ -1,10 +1,12 @@
 """The tables of the file.
 
-Times are milliseconds since 1970. ``rows.state`` and ``rows.expires`` repeat properties of the row, by which
-stores ask over all partitions: the first that of tasks which are unresolved or have unpublished events, and
-of active members of groups, so that its index stays small.
-``blobs.contents`` are the numbers of a blob's contents, in JSON. A content has ``data`` or a ``file``, and
-``until`` where no blob names it. ``described`` has what a client of Azure stores beside some blobs.
+Times are in milliseconds since 1970. ``rows.state`` and ``rows.expires`` repeat properties of the row,
+because the stores query them over all partitions. To keep its index small, ``rows.state`` is set only for
+tasks that are unresolved or have unpublished events, and for active members of groups.
+
+``blobs.contents`` lists the numbers of a blob's contents in JSON. A content has ``data`` or a ``file``. If no
+blob names it, it has ``until``. ``described`` has the MD5 and the metadata that Azure clients store for some
+blobs.
 """
 
 from legacy_queue.adapters.embedded import migrate_from_0_1_0
@@ -38,12 +40,14 @@ CREATE INDEX contents_by_file ON contents (file) WHERE file IS NOT NULL;
 CREATE INDEX contents_by_end ON contents (until) WHERE until IS NOT NULL;
 """
 
-FIRST_VERSION = 2  # that of release 0.1.0; a file of an earlier one is refused
+FIRST_VERSION = 2  # the version of release 0.1.0; files of an earlier version are refused
 
-# Each makes the tables of a version those of the next; it never changes once released. TABLES has the newest.
+# Each step migrates the tables from one version to the next. A released step never changes. TABLES is the
+# newest.
 STEPS: tuple[str, ...] = (migrate_from_0_1_0.STEP,)
 
-# In a file of any version: a program that does not know it goes on, and the ETag tells what is stale then.
+# This is added to a file of any version. An older program ignores it; the ETag shows which rows are stale
+# then.
 ADDED = """
 CREATE TABLE IF NOT EXISTS described (
   name TEXT PRIMARY KEY, etag TEXT, md5 TEXT, metadata TEXT

@@ -1,4 +1,4 @@
-"""A connection to the file or to memory, and its tables."""
+"""Opens a connection to the file or to memory, and creates its tables."""
 
 import errno
 import os
@@ -14,17 +14,17 @@ from legacy_queue.adapters.embedded.schema import ADDED, APPLICATION_ID, FIRST_V
 
 Result = TypeVar("Result")
 
-_PAGE_SIZE = 2048  # bytes: a change writes whole pages
+_PAGE_SIZE = 2048  # bytes; small, because a change writes whole pages
 _CACHE = 16_000  # KiB
-VERSION = FIRST_VERSION + len(STEPS)  # of the tables, in the header of the file
-_READ_TIMEOUT = 5.0  # seconds, while another process recovers the WAL
+VERSION = FIRST_VERSION + len(STEPS)  # the version of the tables, which is in the header of the file
+_READ_TIMEOUT = 5.0  # seconds to wait while another process recovers the WAL
 
 
 def connect(path: Path | None, synchronous: str = "normal", busy_timeout: int = 0) -> sqlite3.Connection:
-    """A connection to an existing file, or with None to new memory; raises sqlite3.Error.
+    """Return a connection to an existing file, or to new memory if ``path`` is None. Raises sqlite3.Error.
 
-    ``path`` is absolute. ``synchronous`` is SQLite's. ``busy_timeout`` is in milliseconds: the connection of
-    the loop must not wait.
+    ``path`` is absolute. ``synchronous`` is SQLite's setting. ``busy_timeout`` is in milliseconds; it must be
+    0 for the connection of the event loop, which must not wait.
     """
     name = f"{_url(path)}?mode=rw" if path else ":memory:"
     connection = sqlite3.connect(
@@ -34,14 +34,14 @@ def connect(path: Path | None, synchronous: str = "normal", busy_timeout: int = 
         connection.execute("PRAGMA busy_timeout = 5000")
         (pages,) = connection.execute("PRAGMA page_count").fetchone()
         for pragma in (
-            # These are for a new file. In any other they change nothing, but auto_vacuum writes: on a full
-            # disk there would be no connection, and so no reads.
+            # These are for a new file only. In an existing file they have no effect, but auto_vacuum would
+            # write. Then on a full disk there would be no connection, not even for reading.
             *(() if pages else (f"page_size = {_PAGE_SIZE}", "auto_vacuum = INCREMENTAL")),
             "journal_mode = WAL",
             f"synchronous = {synchronous}",
             f"cache_size = -{_CACHE}",
-            "secure_delete = OFF",  # Debian's default writes zeros over all that is deleted
-            "wal_autocheckpoint = 0",  # Maintenance does it, outside of the loop
+            "secure_delete = OFF",  # Debian's default would overwrite everything that is deleted with zeros
+            "wal_autocheckpoint = 0",  # Maintenance makes the checkpoints, outside of the event loop
             f"busy_timeout = {busy_timeout}",
         ):
             connection.execute(f"PRAGMA {pragma}").fetchall()
@@ -52,9 +52,9 @@ def connect(path: Path | None, synchronous: str = "normal", busy_timeout: int = 
 
 
 def read_only(path: Path, *, alone: bool = False) -> sqlite3.Connection:
-    """A connection that changes neither file nor WAL; raises sqlite3.Error.
+    """Return a connection that changes neither the file nor the WAL. Raises sqlite3.Error.
 
-    ``alone``: it reads the file without the WAL, and makes nothing beside it.
+    With ``alone`` it reads the file without its WAL, and creates no other file.
     """
     name = f"{_url(path)}?mode=ro{'&immutable=1' if alone else ''}"
     return sqlite3.connect(name, timeout=_READ_TIMEOUT, uri=True)
@@ -65,9 +65,9 @@ def _url(path: Path) -> str:
 
 
 def create_tables(connection: sqlite3.Connection, steps: Sequence[str] = STEPS) -> None:
-    """Create the tables and the signing key, or bring the tables of an earlier version forward by ``steps``.
+    """Create the tables and the signing key, or migrate older tables by ``steps``.
 
-    All or nothing. Raises sqlite3.Error.
+    It does everything or nothing. Raises sqlite3.Error.
     """
     version = version_of(connection)
     newest = FIRST_VERSION + len(steps)
@@ -85,23 +85,23 @@ def create_tables(connection: sqlite3.Connection, steps: Sequence[str] = STEPS) 
 
 
 def version_of(connection: sqlite3.Connection) -> int:
-    """The version of its tables; 0 where there are none."""
+    """Return the version of the tables, or 0 if there are none."""
     return int(connection.execute("PRAGMA user_version").fetchone()[0])
 
 
 def error_code(error: Exception) -> int:
-    """SQLite's primary code; 0 for another error."""
+    """Return SQLite's primary error code, or 0 for any other error."""
     return int(getattr(error, "sqlite_errorcode", 0) & 0xFF)
 
 
 def error_name(error: Exception) -> str:
-    """For the log: the message may hold what a user has sent."""
+    """Return the name of the error for the log. Its message is not logged: it may quote what a user sent."""
     name = errno.errorcode.get(getattr(error, "errno", None) or 0, type(error).__name__)
     return str(getattr(error, "sqlite_errorname", name))
 
 
 def in_transaction(connection: sqlite3.Connection, work: Callable[[sqlite3.Connection], Result]) -> Result:
-    """The result of ``work``, in one transaction: what it raises undoes it."""
+    """Return the result of ``work``, which runs in one transaction. An error undoes it."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         result = work(connection)

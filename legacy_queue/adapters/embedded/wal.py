@@ -1,7 +1,7 @@
-"""What SQLite drops of a WAL without a word: all behind the first frame that it cannot read.
+"""Counts what SQLite drops from a damaged WAL: everything after the first frame that it cannot read.
 
-Source: sqlite.org/fileformat2.html, "The Write-Ahead Log", and sqlite.org/walformat.html. Everything in it is
-big-endian but the words of a checksum.
+SQLite does not report this. Source: sqlite.org/fileformat2.html, "The Write-Ahead Log", and
+sqlite.org/walformat.html. Numbers in a WAL are big-endian, except the words of a checksum.
 """
 
 import struct
@@ -11,21 +11,22 @@ from pathlib import Path
 from typing import NamedTuple
 
 _HEADER = 32  # bytes: magic, version, page size, checkpoint, two salts, checksum
-_FRAME = 24  # bytes before each page: its number, pages after a commit, two salts, checksum
-_MAGIC = 0x377F0682  # or one more: then the words of a checksum are big-endian
+# bytes before each page: its number, size of the file after a commit (else 0), two salts, checksum
+_FRAME = 24
+_MAGIC = 0x377F0682  # if it is one more, the words of a checksum are big-endian
 
 
 class Wal(NamedTuple):
-    """The head of a WAL, and of each whole frame whether it ends a transaction, and its salts."""
+    """The header of a WAL and, for each whole frame, whether it ends a transaction and its salts."""
 
     head: bytes
     frames: list[tuple[bool, bytes]]
 
     def dropped(self, readable: int) -> int:
-        """How many transactions end behind the first ``readable`` frames.
+        """Return how many transactions end after the first ``readable`` frames.
 
-        A new WAL may overwrite a part of an older one, which has other salts. A kill leaves at most the last
-        frame half-written, before such older frames or as the last part of the file.
+        A new WAL overwrites an older one, so frames with other salts may follow. A kill leaves at most the
+        last frame half-written, either before such older frames or at the end of the file.
         """
         salts = self.head[16:24] if self._has_head() else self._most_common()
         behind = [
@@ -36,7 +37,7 @@ class Wal(NamedTuple):
         return sum(is_end for _, is_end in behind)
 
     def _has_head(self) -> bool:
-        """Whether SQLite can read it."""
+        """Whether the header is valid."""
         magic = int.from_bytes(self.head[:4])
         words = struct.unpack(">8I" if magic & 1 else "<8I", self.head)
         first = second = 0
@@ -50,7 +51,7 @@ class Wal(NamedTuple):
 
 
 def read_wal(path: Path, page_size: int) -> Wal:
-    """Reads heads, not pages. Raises OSError."""
+    """Read the headers of a WAL, not its pages. Raises OSError."""
     frames = []
     with path.open("rb") as file:
         head = file.read(_HEADER).ljust(_HEADER, b"\0")
@@ -62,5 +63,5 @@ def read_wal(path: Path, page_size: int) -> Wal:
 
 
 def readable_frames(shared_memory: Path) -> int:
-    """How many frames, from the first, SQLite takes for valid, by the index that it has made of the WAL."""
+    """Return how many frames, from the first, SQLite considers valid. It says so in its index of the WAL."""
     return int.from_bytes(shared_memory.read_bytes()[16:20], sys.byteorder)

@@ -76,7 +76,7 @@ def test_rows_messages_and_blobs_are_reached_with_a_token(account: AzureAccount)
     queue.create({"made": "yes"})
     queue.delete(queue.put("text", timedelta(0)))
     # Azurite has user delegation keys for blobs only
-    with pytest.raises(UnusableStorage, match="must have user delegation keys for queues") as caught:
+    with pytest.raises(UnusableStorage, match="must support user delegation keys for queues") as caught:
         account.check_access()
     assert str(account.endpoints["queue"]) in str(caught.value)
 

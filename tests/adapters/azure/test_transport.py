@@ -207,7 +207,7 @@ def test_a_proxy_that_refuses_means_unavailable_and_is_named(trusting: ssl.SSLCo
         account_through(proxy, trusting).queue("q").remove()
     assert proxy.methods == ["CONNECT"] * 3
     assert [line["error"] for line in logs] == ["ProxyRefused"]
-    with pytest.raises(ValueError, match="a proxy is used for https only, and this is http://storage:1"):
+    with pytest.raises(ValueError, match="a proxy works for https only, but this is http://storage:1"):
         Transport("table", "http://storage:1/account", Counter(), proxy="http://proxy:3128")
 
 

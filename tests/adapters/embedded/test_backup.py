@@ -91,12 +91,12 @@ def test_a_backup_says_how_far_it_is_and_is_of_the_time_at_which_it_began(
 
 @pytest.mark.parametrize("make", [Path.mkdir, Path.touch, lambda path: path.symlink_to("nowhere")])
 def test_a_backup_replaces_nothing(file: StorageFile, tmp_path: Path, make: Callable[[Path], None]) -> None:
-    with pytest.raises(UnusableStorage, match="there is no"):
+    with pytest.raises(UnusableStorage, match="does not exist"):
         back_up(file, tmp_path / "copy")
     file.prepare()
     make(tmp_path / "copy")
     before = sorted(tmp_path.rglob("*"))
-    with pytest.raises(UnusableStorage, match=f"^{tmp_path / 'copy'} exists: name a folder that does not$"):
+    with pytest.raises(UnusableStorage, match=f"^{tmp_path / 'copy'} exists: expected the name of a new"):
         back_up(file, tmp_path / "copy")
     assert sorted(tmp_path.rglob("*")) == before
 
@@ -162,7 +162,7 @@ def test_a_backup_that_is_copied_over_a_killed_storage_is_refused_beside_its_wal
         shutil.copytree(file.folder, left.folder, ignore=shutil.ignore_patterns("monday"))
     assert left.wal.stat().st_size
     shutil.copytree(monday.folder, left.folder, dirs_exist_ok=True)
-    with pytest.raises(UnusableStorage, match=f"{left.wal} is of another file than the backup .* remove it"):
+    with pytest.raises(UnusableStorage, match=f"{left.wal} does not belong to the backup .* remove it"):
         left.prepare()
     left.wal.unlink()
     again = opened(left)

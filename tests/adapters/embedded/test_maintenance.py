@@ -217,5 +217,5 @@ def test_a_clock_that_is_set_back_is_logged_once_and_again_at_the_next_start(
 
 def test_what_cannot_be_written_back_at_the_end_is_an_error(file: StorageFile) -> None:
     file.prepare()
-    with refusing(0), pytest.raises(UnusableStorage, match="its disk is full, or fails"):
+    with refusing(0), pytest.raises(UnusableStorage, match="its disk is full or fails"):
         file.finish()

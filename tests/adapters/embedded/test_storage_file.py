@@ -133,7 +133,7 @@ def test_a_process_changes_no_file_that_a_newer_server_has_brought_forward(
 
 def test_what_is_no_sqlite_file_or_a_damaged_one_is_refused(file: StorageFile) -> None:
     file.path.write_bytes(b"something else, and longer than a header of SQLite" * 100)
-    assert "no SQLite file" in refusal(file)
+    assert "not a SQLite file" in refusal(file)
     file.path.unlink()
     account = opened(file)
     for number in range(200):
@@ -330,7 +330,7 @@ def test_a_storage_whose_artifact_has_another_name_than_32_hex_digits_is_refused
     with pytest.raises(ServiceUnavailable):
         content(account, "large")
     account.close()
-    assert "not named by 32 hex digits" in refusal(file)
+    assert "do not consist of 32 hex digits" in refusal(file)
     now = datetime.now(UTC)
     with closing(connect(file.path)) as removing:
         removing.execute("UPDATE contents SET until = 0")
