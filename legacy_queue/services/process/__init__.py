@@ -1,5 +1,5 @@
-"""A process among the others: its threads, what it owes to which task, when a task is due, who is alive.
+"""A server process among the others: its threads, the effects that it still owes, and who else is alive.
 
-Nothing here knows what the effects of a write are, or does anything to a task: ``tasks`` says what is owed,
+Nothing here knows what the effects of a write are, or changes a task. ``tasks`` says what is owed, and
 ``recovery`` does it.
 """

@@ -1,4 +1,4 @@
-"""The threads of a server process. They end with the process and leave no work half done."""
+"""The threads of a server process. They end with the process, and finish the work that they have begun."""
 
 import threading
 import time
@@ -15,21 +15,23 @@ from legacy_queue.services.background_gate import BackgroundGate
 
 log = structlog.get_logger()
 
-_STOP_TIMEOUT = 10  # seconds for the work under way
+_STOP_TIMEOUT = 10  # seconds to finish the work that has begun
 _RESTART_AFTER = 1.0  # seconds
 
 Act = Callable[[], None]  # may raise ServiceUnavailable
-# It waits for work and does it, until the flag is set. It passes through the gate for each piece of work.
+# A loop waits for work and does it until the flag is set. It passes through the gate for each piece of work.
 Loop = Callable[[threading.Event, BackgroundGate], None]
 
 
 @dataclass(frozen=True)
 class PeriodicAct:
-    """Done after each ``interval``. If it fails, that is logged, and it is repeated after the next."""
+    """An act to do every ``interval``. A failure is logged, and the act is done again after the next
+    interval.
+    """
 
     act: Act
     interval: timedelta
-    # also before the process is ready
+    # whether it is also done before the process is ready
     is_first: bool = False
 
 
@@ -37,14 +39,14 @@ class PeriodicAct:
 class Ending:
     """What a process does when it ends."""
 
-    # each ends waits of requests or threads, once ``stopping`` is set
+    # called once ``stopping`` is set: each ends the waits of requests or threads
     end_waits: Sequence[Act]
-    # done in this order after the threads have ended, unless the process is abandoned
+    # called in this order after the threads have ended, unless the process is abandoned
     last: Sequence[Act]
 
 
 class Background:
-    """Runs the repeated work of a process, each act and each loop in a thread of its own."""
+    """Runs the background work of a process. Each act and each loop has its own thread."""
 
     def __init__(
         self,
@@ -55,7 +57,7 @@ class Background:
         gate: BackgroundGate,
         waiter: Waiter,
     ) -> None:
-        """A closed ``gate`` holds all threads up."""
+        """All threads pause while the ``gate`` is closed."""
         self._acts = acts
         self._loops = loops
         self._ending = ending
@@ -65,7 +67,7 @@ class Background:
         self._threads: list[threading.Thread] = []
 
     def start(self) -> None:
-        """Start the threads. Call it in the process that serves, after any fork."""
+        """Start the threads. Call this in the process that serves requests, after any fork."""
         for periodic in self._acts:
             if periodic.is_first:
                 _try(periodic.act)
@@ -74,34 +76,36 @@ class Background:
         for run in runs:
             thread = threading.Thread(target=self._keep_running, args=[run], daemon=True)
             thread.start()
-            self._threads.append(thread)  # after its start: stop() joins it
+            self._threads.append(thread)  # after its start, because ``abandon`` joins it
 
     def begin_stop(self) -> None:
-        """Begin no new work, and answer waiting requests. Returns at once. Safe to repeat."""
+        """Begin no new work, and let waiting requests be answered. Returns at once. Safe to repeat."""
         self._stopping.set()
         for end_waits in self._ending.end_waits:
             end_waits()
 
     @property
     def is_running(self) -> bool:
-        """Whether the threads were started."""
+        """Whether the threads have been started."""
         return bool(self._threads)
 
     def stop(self) -> None:
-        """End the threads after their work under way, then leave nothing that this process alone knows."""
+        """Let the threads finish what they have begun. Then store or hand over what only this process
+        knows.
+        """
         self.abandon()
         for act in self._ending.last:
             _try(act)
 
     def abandon(self) -> None:
-        """End the threads after their work under way. The rest of the work is dropped."""
+        """Let the threads finish what they have begun. All other work is dropped."""
         self.begin_stop()
         end = time.monotonic() + _STOP_TIMEOUT
         for thread in self._threads:
             thread.join(max(0, end - time.monotonic()))
 
     def _keep_running(self, run: Act) -> None:
-        """Begin it again if it ends by a defect: without it the process would still look well."""
+        """Run it again if a bug ends it. Without this thread the process would still look healthy."""
         while not self._stopping.is_set():
             try:
                 run()
@@ -119,6 +123,6 @@ def _try(act: Act) -> None:
     try:
         act()
     except ServiceUnavailable:
-        log.warning("background-delayed", act=act.__qualname__)  # it is repeated
+        log.warning("background-delayed", act=act.__qualname__)  # the next interval does it again
     except Exception:
         log.exception("background-failed", act=act.__qualname__)

@@ -1,20 +1,22 @@
-"""What this process owes to which task, and when it must look at a task: in memory.
+"""Remembers which effects of its writes this process still owes, and when it must look at which task.
 
-The rule: each write of a task gets a number, before it is made, and stays *open* until all its effects are
-applied. So "are the effects of this version applied?" has an exact answer: no open write has its number. And
-all writes below the first open one are *settled*: that single number, in the row of this process, says it to
-the others.
+The rule: each write of a task gets a number before it is made, and stays *open* until all its effects are
+applied. So the question "are the effects of this version applied?" has an exact answer: they are if no open
+write has its number. All writes before the first open one are *settled*. The row of this process has the
+number of the last settled write, and this one number tells the other processes enough.
 
-An open write is *under way* while a call or the resolver works on it. If that fails, it is *behind*: the
-resolver repeats its effects after a while. While the broker is away, there may be very many of these. Then
-the rows of their tasks are *marked*, where any process finds the mark; so they no longer hold back what is
-settled, and the row of this process does not name them.
+While a call or the resolver works on an open write, the write is *under way*. If that fails, the write is
+*behind*, and the resolver repeats its effects after a while. While the broker is away, very many writes may
+be
+behind. Then the rows of their tasks are *marked*, and any process can find the mark. A marked write no longer
+holds back the settled number, and the row of this process does not name its task.
 
-When a task is due, its own row says. This process remembers the time for the tasks that it wrote last, and
-looks at the task then. A look too early or too many is harmless: it finds that the task is not due.
+The row of a task says when the task is due. This process remembers that time for the tasks that it was the
+last to write, and looks at each of them when the time comes. A look that is too early, or one too many, is
+harmless: it finds that the task is not due.
 
-What is ugly: a heap of times keeps outdated entries, since a heap cannot remove one. Whoever pops an entry
-asks the dictionaries whether it still counts.
+What is ugly: the heap of times keeps outdated entries, because a heap cannot remove one. Whoever pops an
+entry must check in the dictionaries whether it still counts.
 """
 
 import heapq
@@ -30,35 +32,37 @@ from legacy_queue.ports import Clock
 from legacy_queue.stores.process_store import Name
 
 _NO_DELAY = timedelta(0)
-_MAX_DUES = 100_000  # tasks whose times this process remembers
-_MAX_OUTDATED = 1000  # entries of the heap, beside as many as are in use
-# So many writes may be open before a call that ends a task waits: each write of the row names all of them.
+_MAX_DUES = 100_000  # tasks for which this process remembers when they are due
+_MAX_OUTDATED = 1000  # entries of the heap, in addition to as many as are in use
+# If more writes are open, a call that ends a task waits: each write of the row names all of these tasks.
 _MAX_OPEN = 500
-# How long it waits, in seconds.
+# How long such a call waits, in seconds.
 _WAIT_FOR_ROOM = 20.0
-# So many due tasks are handed to the resolver at once: what their ends cause goes before further ends.
+# Due tasks that are handed to the resolver together. The effects of their ends come before further ends.
 _MAX_READY = 100
 
 
 @dataclass(eq=False)
 class Owed:
-    """One write of this process, or one that it has taken over from a dead process, and its effects."""
+    """A write whose effects are owed. This process made it, or has taken it over from a dead process."""
 
     number: int
     task_id: str
-    # effects of transitions since then may be missing
+    # effects of transitions since this time may be missing
     since: datetime
-    # the group that the task joins while it is created
+    # the group that the task joins when it is created
     task_group_id: str = ""
-    # whether the row of this process names the task: a member of a group is found by its own row
+    # whether the row of this process names the task. A new task need not be named: its row as a member of its
+    # group is enough to find it.
     is_named: bool = True
-    # all effects of the task may be missing: those of the version before, too, or what a dead process owed
+    # whether any effect of the task may be missing: also those of earlier versions, or those of a dead
+    # process
     repeats_all: bool = False
-    # no event is missing, only other effects
+    # whether all events are published, so that only other effects are missing
     is_published: bool = False
-    # the row of the task says that its events are unpublished
+    # whether the row of the task says that its events are unpublished
     is_marked: bool = False
-    # how often it was tried to repeat the effects
+    # how often repeating the effects was tried
     tries: int = 0
     # when to repeat them next; None while a call or the resolver works on them
     repeat_at: datetime | None = None
@@ -66,7 +70,7 @@ class Owed:
 
 @dataclass(frozen=True)
 class Look:
-    """A task that the resolver must look at: to repeat what is ``owed``, and because it may be due."""
+    """A task that the resolver must look at, because effects are ``owed`` or because it may be due."""
 
     task_id: str
     owed: Sequence[Owed] = ()
@@ -74,12 +78,12 @@ class Look:
 
     @property
     def since(self) -> datetime | None:
-        """Effects of transitions since then are missing; None if no effects are."""
+        """The time since which effects of transitions may be missing. None if none are."""
         return min((EVER if owed.repeats_all else owed.since for owed in self.owed), default=None)
 
     @property
     def oldest(self) -> datetime:
-        """When the first write began that has missing effects."""
+        """When the first of the writes with missing effects began."""
         return min((owed.since for owed in self.owed), default=EVER)
 
     @property
@@ -100,9 +104,9 @@ class Look:
 
 
 class Ledger:
-    """The writes of this process that lack effects, and when tasks are due.
+    """Keeps in memory the writes of this process that lack effects, and when tasks are due.
 
-    After ``open`` the caller calls ``close`` or ``repeat_later`` once; after ``next_look``, as well.
+    After ``open``, and after ``next_look``, the caller must call ``close`` or ``repeat_later`` once.
     """
 
     def __init__(self, clock: Clock, max_dues: int = _MAX_DUES) -> None:
@@ -115,49 +119,51 @@ class Ledger:
         self._number = 0
         # writes with missing effects, by number, in the order of their numbers
         self._open: dict[int, Owed] = {}
-        # the same, of tasks whose rows are marked
+        # the same for the tasks whose rows are marked
         self._marked: dict[int, Owed] = {}
-        # by taskId: those of both that are not under way
+        # by taskId: the open and the marked writes that are not under way
         self._behind: dict[str, list[Owed]] = {}
-        # by taskId: when the task is due, and the number of the write that said so, 0 if none of this process
+        # by taskId: when the task is due, and the number of the write that said so, or 0 if another process
+        # wrote it
         self._dues: dict[str, tuple[datetime, int]] = {}
-        # times that are later than this are forgotten; None if none are
+        # due times later than this have been forgotten; None if none have
         self._forgotten: datetime | None = None
-        # when to ask for which taskId; see "What is ugly"
+        # when to check which taskId: see "What is ugly"
         self._heap: list[tuple[datetime, str]] = []
-        # taskIds that the resolver has to look at; "" ends a wait for one
+        # taskIds for the resolver to look at; "" ends a wait for the next one
         self._ready: SimpleQueue[str] = SimpleQueue()
 
     def in_memory(self) -> int:
-        """How many writes are open, and how many tasks have a time."""
+        """Returns the number of entries in memory: open writes and tasks with a due time."""
         return len(self._open) + len(self._marked) + len(self._dues)
 
     def late(self) -> int:
-        """How many tasks wait for the resolver."""
+        """Returns how many tasks wait for the resolver."""
         now = self._clock.now()
         with self._lock:
             return self._ready.qsize() + sum(when <= now for when, _ in self._heap)
 
     @property
     def ready(self) -> int:
-        """How many tasks were handed to the resolver, which has not begun with them."""
+        """How many tasks were handed to the resolver and not begun yet."""
         return self._ready.qsize()
 
     # What is owed
 
     def wait_for_room(self) -> None:
-        """Call this before a call ends a task: the resolver applies effects of that, and may be far behind.
+        """Wait until the resolver has caught up. Call this before a call ends a task.
 
-        Raises ServiceUnavailable if it does not catch up soon.
+        The resolver applies effects of that end, and it may be far behind. Raises ServiceUnavailable if it
+        does not catch up soon.
         """
         if len(self._open) < _MAX_OPEN:
             return
         with self._has_room:
             if not self._has_room.wait_for(lambda: len(self._open) < _MAX_OPEN, _WAIT_FOR_ROOM):
-                raise ServiceUnavailable("this server still has too much to do for earlier calls, try again")
+                raise ServiceUnavailable("this server is still busy with earlier calls, try again")
 
     def open(self, task_id: str, since: datetime, task_group_id: str = "", *, is_named: bool = True) -> Owed:
-        """A write begins. ``since`` is no later than its transition."""
+        """Record that a write begins. ``since`` must not be later than its transition."""
         with self._lock:
             self._number += 1
             owed = Owed(self._number, task_id, since, task_group_id, is_named)
@@ -165,12 +171,14 @@ class Ledger:
             return owed
 
     def inherit(self, names: Iterable[Name], *, is_marked: bool = False) -> None:
-        """What a dead process owed is repeated at once. ``is_marked``: the row of the task says so."""
+        """Take over what a dead process owed, and repeat it at once. ``is_marked``: the task's row has the
+        mark.
+        """
         with self._lock:
             for name in names:
                 behind = self._behind.get(name.task_id, ())
                 if any(owed.repeats_all and owed.task_group_id == name.task_group_id for owed in behind):
-                    continue  # the reading of the tasks has failed half-way, and is repeated
+                    continue  # reading the tasks failed half-way before, and this is the repetition
                 self._number += 1
                 owed = Owed(self._number, name.task_id, name.since, name.task_group_id, repeats_all=True)
                 self._open[owed.number] = owed
@@ -179,7 +187,7 @@ class Ledger:
                 self._put_behind(owed, _NO_DELAY)
 
     def close(self, owed: Sequence[Owed]) -> None:
-        """All effects are applied, or nothing was written."""
+        """Record that all effects are applied, or that nothing was written."""
         with self._lock:
             was_full = len(self._open) >= _MAX_OPEN
             for each in owed:
@@ -197,9 +205,9 @@ class Ledger:
         is_marked: bool = False,
         tries: int = 0,
     ) -> None:
-        """Effects are missing: they are repeated after ``delay``.
+        """Record that effects are missing. They are repeated after ``delay``.
 
-        ``is_published`` is None if that has not changed. Once a task is marked, it is until nothing is owed.
+        ``is_published`` is None if that has not changed. A task stays marked until nothing is owed.
         """
         with self._lock:
             for each in owed:
@@ -211,12 +219,12 @@ class Ledger:
                 self._put_behind(each, delay)
 
     def is_applied(self, number: int) -> bool:
-        """Whether the events of the write with this number were published."""
+        """Whether the events of the write with this number are published."""
         owed = self._open.get(number) or self._marked.get(number)
         return owed is None or owed.is_published
 
     def names(self) -> tuple[list[Name], int]:
-        """What the row of this process must name, and up to which number its writes are settled."""
+        """Returns the names for the row of this process, and the number of its last settled write."""
         with self._lock:
             names: dict[str, Name] = {}
             for owed in self._open.values():
@@ -233,10 +241,10 @@ class Ledger:
     # When tasks are due
 
     def note_due(self, task_id: str, due: datetime | None, number: int = 0) -> None:
-        """The task is due then, None for never, as the write with this number has left it.
+        """Remember when the task is due after the write with this number. None means never.
 
-        Without a number, another process wrote it. A call that was slower than the next of its task does not
-        overwrite what that has noted.
+        Without a number, another process wrote the task. If a later write of the task has already noted its
+        time, the time of a slower, earlier one is ignored.
         """
         with self._lock:
             known, by = self._dues.get(task_id, (None, 0))
@@ -254,17 +262,19 @@ class Ledger:
                     self._forget_latest()
 
     def must_read_dues(self) -> bool:
-        """Whether times that this process has forgotten may be near: it must read the unresolved tasks."""
+        """Whether a forgotten due time may be near. Then this process must read the unresolved tasks."""
         return self._forgotten is not None and self._clock.now() + timedelta(minutes=1) >= self._forgotten
 
     def forget_dues(self) -> None:
-        """Before the unresolved tasks are read again."""
+        """Call this before the unresolved tasks are read again."""
         self._forgotten = None
 
     # Looks
 
     def next_look(self, *, waits: bool) -> Look | None:
-        """The next task to look at. None if there is none, or, if this ``waits``, after ``end_wait``."""
+        """Returns the next task to look at, or None if there is none. If it ``waits``, None comes after
+        ``end_wait``.
+        """
         try:
             while (task_id := self._next_ready(waits=waits)) or not waits:
                 look = self._begin_look(task_id)
@@ -275,18 +285,18 @@ class Ledger:
         return None
 
     def end_wait(self) -> None:
-        """End a wait of ``next_look``."""
+        """End one wait of ``next_look``."""
         self._ready.put("")
 
     def look_again(self, task_id: str, delay: timedelta) -> None:
-        """The look at a task that is due has failed: it is repeated after ``delay``."""
+        """Repeat a failed look at a due task after ``delay``."""
         with self._lock:
             again = self._clock.now() + delay
             self._dues.setdefault(task_id, (again, 0))
             self._push(again, task_id)
 
     def fire(self) -> None:
-        """Hand tasks whose time has come to the resolver, in the order of their times: few at once."""
+        """Hand the tasks that need a look to the resolver, in the order of their times, a few at once."""
         now = self._clock.now()
         with self._lock:
             while self._heap and self._heap[0][0] <= now and self._ready.qsize() < _MAX_READY:
@@ -295,7 +305,7 @@ class Ledger:
                     self._ready.put(task_id)
 
     def repeat_now(self) -> None:
-        """Repeat all missing effects, the oldest first: the broker is back."""
+        """Repeat all missing effects now, the oldest first. Call this when the broker is back."""
         with self._lock:
             oldest = sorted(
                 (min(owed.since for owed in behind), task_id) for task_id, behind in self._behind.items()
@@ -306,10 +316,10 @@ class Ledger:
                 self._ready.put(task_id)
 
     def next_fires(self, end: datetime) -> datetime | None:
-        """When the resolver must look at a task next, None if that is later than ``end``.
+        """Returns when the resolver must look at a task next, or None if that is later than ``end``.
 
-        What has failed before waits until its task is due, or until ``end``: otherwise a clock that is moved
-        by a week would try a broker that is away every two seconds of that week.
+        An effect that failed before waits until its task is due, or until ``end``. Otherwise a clock that is
+        moved by a week would try an absent broker every two seconds of that week.
         """
         with self._lock:
             while self._heap and self._heap[0][0] <= end:
@@ -325,15 +335,15 @@ class Ledger:
         return None
 
     def _next_ready(self, *, waits: bool) -> str:
-        if self._ready.empty():  # sooner than the next tick
+        if self._ready.empty():  # do not wait for the next tick
             self.fire()
         return self._ready.get(block=waits)
 
-    # All below: called with the lock.
+    # The caller of each method below holds the lock.
 
     def _mark(self, owed: Owed) -> None:
         owed.is_marked = True
-        self._marked[owed.number] = owed  # before it is not open any more: ``is_applied`` has no lock
+        self._marked[owed.number] = owed  # before it leaves ``_open``, because ``is_applied`` takes no lock
         del self._open[owed.number]
         if len(self._open) == _MAX_OPEN - 1:
             self._has_room.notify_all()
@@ -386,7 +396,7 @@ class Ledger:
 
 
 def _both(name: Name, other: Name | None) -> Name:
-    """A name that includes both, of one task. Of two groups it is the first: the sweeper ends the other."""
+    """Returns a name that includes both names of a task. If the groups differ, the sweeper ends the other."""
     if other is None:
         return name
     return Name(name.task_id, min(name.since, other.since), other.task_group_id or name.task_group_id)

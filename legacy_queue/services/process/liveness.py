@@ -1,21 +1,21 @@
-"""The numbers of liveness: how a process shows that it lives, and when another takes over for it.
+"""The times by which a process shows that it is alive, and after which another takes over for it.
 
-What a killed process owed is done within 30 s: ``DEAD_AFTER`` since its last beat, ``READ_EVERY`` until
-another looks, and some seconds for the work. Nobody compares the clocks of two machines: each process
-measures by its own how long a row has not changed.
+What a killed process owed is done within 30 s: ``DEAD_AFTER`` after its last beat, up to ``READ_EVERY`` until
+another process looks, and some seconds for the work. Clocks of different machines are never compared: each
+process measures by its own clock for how long a row has not changed.
 """
 
 from datetime import timedelta
 
-# Often enough that two beats may fail before the process looks dead.
+# How often a process writes its row. Two beats may fail before the process looks dead.
 BEAT = timedelta(seconds=4)
-# A process takes its own row for one that others trust up to this age. It must end well before DEAD_AFTER:
-# a call that begins now still has to reach storage.
+# Up to this age of its own row, a process relies on the others to see it as alive. This is well below
+# DEAD_AFTER, because a call that begins now still has to reach storage.
 TRUSTED_FOR = timedelta(seconds=9)
-# A row that has not changed for so long is that of a dead process. It is more than three beats, and more than
-# one request to storage may take (7 s).
+# If a row has not changed for this long, its process counts as dead. This is more than three beats, and
+# longer than one request to storage may take (7 s).
 DEAD_AFTER = timedelta(seconds=15)
-# Between two readings of the rows of the others, if nobody waits for their offers.
+# How often a process reads the rows of the others while none of its requests waits for work.
 READ_EVERY = timedelta(seconds=5)
-# After a write whose answer never came, its effects are repeated after this time: it may still arrive.
+# If the answer to a write never came, its effects are repeated after this time: the write may still arrive.
 UNKNOWN_WRITE = timedelta(seconds=15)

@@ -1,16 +1,18 @@
-"""What this process offers and what it is told of the offers of others, by the rows of the processes.
+"""Announces new messages to the other processes, and reads their announcements, in the rows of the processes.
 
-The rule: where storage cannot show that another process has written, a process whose requests wait for work
-would have to ask its queues all the time. So the row of each process says in which queues it has offered
-messages lately, and each offer there has a number. A process whose requests wait reads the rows often, and
-asks a queue at once whose number has grown.
+A process *offers* a run by putting a message into a queue. On some storages a process cannot see that another
+has written. Then a process whose requests wait for work would have to poll its queues all the time.
 
-A message that a poll has missed was offered after that poll, and its process writes its row later still. So
-whoever has read all rows since before the poll finds the offer there, and need ask an empty queue only
-seldom. No work depends on it: what nobody has told is found a little later.
+The rule: the row of each process names the queues into which it has lately put messages, and each of these
+offers has a number. A process whose requests wait for work reads the rows often. If the number of a queue has
+grown, it polls the queue at once.
 
-If a process has died, it may have held messages, or not told its last offers: so the others ask all queues
-when they notice, and again when each message is visible that it had polled.
+If a poll misses a message, the message was put after that poll, and its process writes its row later still.
+So a process that has read all rows since before the poll will find the offer there, and needs to poll an
+empty queue only seldom. No work depends on this: a message that nobody announced is found a little later.
+
+If a process dies, it may have held messages, or not have announced its last offers. So the others poll all
+queues when they notice its death, and once more when every message that it had received is visible again.
 """
 
 from collections.abc import Callable
@@ -22,50 +24,52 @@ from legacy_queue.ports import Clock
 from legacy_queue.services.process.liveness import BEAT, DEAD_AFTER
 from legacy_queue.services.process.processes import Processes
 
-# How long the row says an offer, and how long ago others may have read the rows that are told of all offers.
+# How long an offer stays in the row. Whoever read the rows at most half as long ago knows all offers.
 _KEPT = timedelta(seconds=20)
 _TOLD_FOR = _KEPT / 2
-# After a process is found dead: what it polled just before it should have beaten again, hidden for 20 s, is
-# visible by then.
+# How long after a process is found dead all messages are visible that it had received. It may have received
+# one, hidden for 20 s, just before its next beat was due.
 _UNTIL_VISIBLE = timedelta(seconds=20) + BEAT - DEAD_AFTER + timedelta(seconds=1)
 _ROUNDING = timedelta(seconds=1)  # Azure hides messages for whole seconds
 _LONG_AGO = _NOW = timedelta(0)
 
 
 class Offers:
-    """The offers of this process and of others. A single thread calls ``exchange``, often."""
+    """Exchanges offers with the other processes. A single thread calls ``exchange``, and does so often."""
 
     def __init__(self, processes: Processes, clock: Clock) -> None:
         self._processes = processes
         self._clock = clock
-        # offers that are not in the row yet, and when each message is visible
+        # offers that are not in the row yet, and when the message of each is visible
         self._noted: SimpleQueue[tuple[timedelta, WorkQueue]] = SimpleQueue()
         self._untold: set[tuple[timedelta, WorkQueue]] = set()
-        # what the row says: the number of the last offer in each queue, and when it was made
+        # what the row says: for each queue the number of the last offer, and when it was made
         self._told: dict[WorkQueue, tuple[int, timedelta]] = {}
         self._number = 0
-        # since when this process has heard all offers of others, and when it last read them
+        # since when this process knows all offers of the others, and when it last read them
         self._heard_since = _LONG_AGO
         self._heard = _LONG_AGO
-        # of each other process: the number of its last offer that is known
+        # the number of the last known offer of each other process
         self._numbers: dict[str, int] = {}
         self._departures = 0
-        # when messages are visible again that a dead process had polled
+        # when to poll all queues: then messages that a dead process had received are visible again
         self._polls_all_at: list[timedelta] = []
 
     def on_offer(self, queue: WorkQueue, delay: timedelta) -> None:
-        """The queue has a message that is visible after ``delay``."""
+        """Record that the queue has a new message, which is visible after ``delay``."""
         self._noted.put((self._clock.monotonic() + delay + _ROUNDING if delay else _NOW, queue))
 
     def is_told(self, since: timedelta) -> bool:
-        """Whether this process has been told of all that others have offered since then."""
+        """Whether this process knows all that the others have offered since then."""
         return self._heard_since <= since and self._is_within(_TOLD_FOR, self._heard)
 
     def exchange(
         self, poll: Callable[[WorkQueue], None], poll_all: Callable[[], None], *, waits: bool
     ) -> None:
-        """Tell, and hear what others tell if requests wait. ``poll`` is called with queues that have new
-        work, ``poll_all`` where there may be some. Raises ServiceUnavailable: the next call makes up for it.
+        """Announce new offers. If requests wait for work, also read what others have announced.
+
+        Calls ``poll`` for each queue that has new work, and ``poll_all`` if any queue may have some. If this
+        raises ServiceUnavailable, the next call does what is missing.
         """
         now = self._clock.monotonic()
         while not self._noted.empty():

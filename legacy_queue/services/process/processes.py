@@ -1,24 +1,30 @@
-"""The row of this process, and the rows of the others: who is alive, who is dead, and what the dead owed.
+"""The row of this process and the rows of the others: who is alive, who is dead, and what the dead owed.
 
-The rule: no call writes a task before the row of its process names the task. So whatever a process may owe
-when it dies, its row says to which tasks. A name too many costs only work: names stay until the row is
-written again, and concurrent calls share one write of it. A createTask needs no name: first it makes its task
-a member of a group, and the rows of member and task say which process wrote them, and by which of its writes.
+The rule: before a call writes a task, the row of its process names the task. So when a process dies, its row
+names every task that may lack effects. A name too many only costs work. Names stay until the row is written
+again, and concurrent calls share one write of the row. A createTask needs no name. It first makes its task a
+member of a group, and the rows of the member and of the task say which process wrote them, and with which of
+its writes.
 
-A process writes its row at least every few seconds (``liveness``). Whoever sees that a row has not changed
-for long takes its process for dead, and takes over. First it puts the names into its own row, and says there
-whom it has inherited; then it removes the dead row; then it repeats the effects. So a crash at any point
-leaves a row that says what is still to be done, and two that take over at the same time only do the same work
-twice.
+A process writes its row at least every few seconds (see ``liveness``). If a row has not changed for long, its
+process counts as dead, and the process that notices takes over:
 
-When a task is due, the process remembers that wrote it last. Whoever has taken over reads all active members
-and all unresolved tasks. It repeats the effects of the members that the dead process had not settled, and
-remembers when the tasks are due that no living process wrote. It finds the tasks that are marked as
-unpublished, too: no row of a process names these, since there may be very many.
+1. It puts the names of the dead row into its own row, and says there whom it has inherited.
+2. It removes the dead row.
+3. It repeats the effects.
 
-What is ugly: a process that stood still for longer than DEAD_AFTER is alive after all, and its row is gone.
-It writes it again with the next beat. A call that stood still between the check of the row and its write, and
-dies right after that, loses its events: recovery.md names this.
+So a crash at any point leaves a row that says what must still be done. If two processes take over at the same
+time, they only do the same work twice.
+
+The process that was the last to write a task remembers when the task is due. A process that has taken over
+reads all active members of groups and all unresolved tasks. It repeats the effects of the members that the
+dead process had not settled. For the tasks that no living process was the last to write, it remembers when
+they are due. It also finds the tasks that are marked as unpublished. No row of a process names these, because
+there may be very many.
+
+What is ugly: a process may stand still for longer than DEAD_AFTER and be alive after all, but its row is gone
+then. It writes the row again with its next beat. If a call stands still between the check of the row and its
+write, and its process dies right after the write, its events are lost. recovery.md says so.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -40,10 +46,10 @@ from legacy_queue.stores.group_commit import GroupCommit
 from legacy_queue.stores.process_store import Name, ProcessRow, ProcessStore
 
 _PAGE = 1000  # rows
-_MAX_CALLS = 100  # that wait for one write of the row
-# So many of the last writes of the dead are taken over: their names must fit into a row. There are more only
-# if an early write has failed for minutes. The writes after it have their effects, or the sweeper finds what
-# they lack.
+_MAX_CALLS = 100  # calls that share one write of the row
+# How many of the last writes of dead processes are taken over, because their names must fit into a row. There
+# are more only if an early write has failed for minutes. The later writes have their effects, or the sweeper
+# finds what they lack.
 _MAX_TAKEN = 5000
 _LONG_AGO = timedelta(days=-1)
 _NO_TIME = timedelta(0)
@@ -53,16 +59,16 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True)
 class _Seen:
-    """A row of another process, and since when it has not changed, by the clock of this one."""
+    """A row of another process, and since when it has not changed, by the clock of this process."""
 
     row: ProcessRow
     since: timedelta
 
 
 class Processes:
-    """The process that this is, among the others.
+    """Keeps the row of this process, watches those of the others, and takes over for the dead.
 
-    A single thread calls ``tick``; any thread calls the rest.
+    Only one thread may call ``tick``. Any thread may call the other methods.
     """
 
     def __init__(
@@ -73,25 +79,25 @@ class Processes:
         self._groups = groups
         self._ledger = ledger
         self._clock = clock
-        # calls that wait until the row is written, each with names that are not in the ledger yet
+        # calls that wait for a write of the row, each with names that are not in the ledger yet
         self._writes: GroupCommit[Sequence[Name]] = GroupCommit(self._write, _MAX_CALLS)
-        # the names that are in the row of this process for certain, by taskId, and when it was written
+        # the names that are certainly in the row of this process, by taskId, and when the row was written
         self._named: dict[str, Name] = {}
         self._written = _LONG_AGO
-        # what the row says of this process' offers: see ``offers``
+        # what the row says about the offers of this process: see ``offers``
         self._offers: Mapping[WorkQueue, int] = {}
-        # the other processes that live, by name, and when their rows were read
+        # the other living processes, by name, and when their rows were read
         self._others: dict[str, _Seen] = {}
         self._read = _LONG_AGO
-        # held while they are read, and while this process takes over
+        # held while the rows are read, and while this process takes over
         self._reading = Lock()
         # how many other processes have ended or died
         self.departures = 0
-        # dead processes: how far each had settled, and the last own number of what it owed, None until the
-        # members and tasks are read
+        # for each dead process: the number of its last settled write, and the last own number of what it
+        # owed. The second is None until the members and tasks are read.
         self._inherited: dict[str, tuple[int, int | None]] = {}
         self._must_read = False
-        # of ``_named`` and ``_inherited``, never held during an operation of the store
+        # protects ``_named`` and ``_inherited``; never held during an operation of the store
         self._lock = Lock()
 
     @property
@@ -101,13 +107,13 @@ class Processes:
 
     @property
     def waiting(self) -> int:
-        """How many calls wait for the row of this process to be written."""
+        """How many calls wait for a write of the row of this process."""
         return self._writes.waiting
 
     def is_first(self) -> bool:
-        """Whether this process has the lowest name of all that live. It does the periodic jobs then.
+        """Whether this process has the lowest name of all living ones. Then it does the periodic jobs.
 
-        Reads the rows of the others if it never has. Raises ServiceUnavailable.
+        The first call reads the rows of the others. Raises ServiceUnavailable.
         """
         if self._read == _LONG_AGO:
             self.read_others()
@@ -118,10 +124,11 @@ class Processes:
     def begin(
         self, task_id: str, since: datetime, task_group_id: str = "", *, needs_name: bool = True
     ) -> Owed:
-        """Call this before a write of the task: from now on its effects are not lost with this process.
+        """Call this before a write of the task. From now on its effects are safe if this process dies.
 
-        ``since`` is no later than the transition. ``needs_name``: see the rule above. The caller then calls
-        ``Ledger.close`` or ``Ledger.repeat_later``. Raises ServiceUnavailable: nothing is owed.
+        ``since`` must not be later than the transition. ``needs_name``: see the rule above. Afterwards the
+        caller must call ``Ledger.close`` or ``Ledger.repeat_later``. If this raises ServiceUnavailable,
+        nothing is owed.
         """
         with self._lock:
             owed = self._ledger.open(task_id, since, task_group_id, is_named=needs_name)
@@ -138,7 +145,8 @@ class Processes:
         return owed
 
     def name_all(self, owed: Sequence[Owed]) -> None:
-        """Name the tasks that a createTask did not name: the rows of their members may go now.
+        """Name the tasks that a createTask did not name, because the rows of their members may be removed
+        now.
 
         Raises ServiceUnavailable.
         """
@@ -155,27 +163,29 @@ class Processes:
             raise
 
     def version(self, owed: Owed) -> str:
-        """What the row of a task says of the version that this write makes: see ``has_events``."""
+        """Returns how the row of a task names the version that this write makes: see ``has_events``."""
         return f"{self._store.process}/{owed.number}"
 
     def number(self, version: str) -> int:
-        """The number of a write of this process, 0 for any other version."""
+        """Returns the number of the write that made the version, or 0 if another process made it."""
         process, _, number = version.partition("/")
         return int(number) if process == self._store.process else 0
 
     def has_events(self, version: str) -> bool:
-        """Whether the events of another process' version, and so of all before it, are published for certain.
+        """Whether the events of this version, which another process wrote, are certainly published.
 
-        Costs a read or two if that process has just written it.
+        Then the events of all versions before it are published too. Costs one or two reads if that process
+        has just written the version.
         """
         process, _, number = version.partition("/")
         if not process:
-            return True  # 0.1.0 wrote it: what it owed has become names
+            return True  # 0.1.0 wrote it, and what 0.1.0 owed has become names
         seen = self._others.get(process)
         if seen and int(number) <= seen.row.settled:
             return True
         with suppress(ServiceUnavailable, Corrupt):
-            # the row of a dead process goes only after that of its heir names it: so it is read first
+            # A dead process's row is removed only when the row of the process that took over names it. So
+            # read the dead row first.
             row = self._store.load(process)
             if row:
                 return int(number) <= row.settled
@@ -186,32 +196,35 @@ class Processes:
         return False
 
     def others(self) -> Sequence[ProcessRow]:
-        """The other processes that live, as this one last read their rows."""
+        """Returns the rows of the other living processes, as this process last read them."""
         return [seen.row for seen in self._others.values()]
 
     # Threads
 
     def tick(self) -> None:
-        """Write the row if it is time; to be called twice a second. Raises ServiceUnavailable."""
+        """Write the row if it is time. Call this twice a second. Raises ServiceUnavailable."""
         if not self._is_within(BEAT, self._written):
             self._writes.add([])
 
     def tell(self, offers: Mapping[WorkQueue, int]) -> None:
-        """Say in the row of this process what it has offered. Raises ServiceUnavailable."""
+        """Announce in the row of this process what it has offered. Raises ServiceUnavailable."""
         self._offers = offers
         self._writes.add([])
 
     def read_others(self, max_age: timedelta = _NO_TIME) -> None:
-        """Read the rows of the others unless that was done so lately, and take over for the dead.
+        """Read the rows of the others, unless that was done within ``max_age``. Take over for the dead.
 
-        To be called at least every READ_EVERY. Raises ServiceUnavailable.
+        Call this at least every READ_EVERY. Raises ServiceUnavailable.
         """
         with self._reading:
             if not self._is_within(max_age, self._read):
                 self._read_others(DEAD_AFTER)
 
     def take_over_all(self) -> None:
-        """Take over for all others at once, where this process is the only one. Raises ServiceUnavailable."""
+        """Take over for all others at once. Call this only if no other process is alive.
+
+        Raises ServiceUnavailable.
+        """
         with self._reading:
             self._read_others(_NO_TIME)
 
@@ -219,7 +232,7 @@ class Processes:
         rows = self._store.others()
         now = self._clock.monotonic()
         if self._read == _LONG_AGO and not rows:
-            self._must_read = True  # it is the first of all: nobody remembers when tasks are due
+            self._must_read = True  # this process is the only one, so no other remembers when tasks are due
         self._read = now
         seen = {row.process: self._seen(row, now) for row in rows}
         self.departures += len(self._others.keys() - seen.keys())
@@ -233,9 +246,9 @@ class Processes:
             self._read_all()
 
     def hand_over(self) -> None:
-        """Let another process go on at once, before this one ends. Raises ServiceUnavailable."""
+        """Before this process ends, let another take over at once. Raises ServiceUnavailable."""
         if self._written == _LONG_AGO:
-            return  # it has served nobody, as the parent of processes that were forked
+            return  # it has served no request, like the parent of forked processes
         with self._lock:
             row = self._row()
         self._store.write(replace(row, has_ended=True))
@@ -246,7 +259,7 @@ class Processes:
             for process, settled in (*dead.inherited.items(), (dead.process, dead.settled)):
                 self._inherited[process] = settled, None
         self._writes.add(dead.names)
-        with suppress(Changed):  # it lives, or another takes over, too: effects may be repeated
+        with suppress(Changed):  # it is alive, or another takes over too: then effects are only repeated
             self._store.remove(dead)
 
     def _seen(self, row: ProcessRow, now: timedelta) -> _Seen:
@@ -254,7 +267,7 @@ class Processes:
         return seen if seen and seen.row.etag == row.etag else _Seen(row, now)
 
     def _row(self, further: Sequence[Name] = ()) -> ProcessRow:
-        """With these names, too. Called with the lock."""
+        """Returns the row, with these further names. The caller holds the lock."""
         names, settled = self._ledger.names()
         self._inherited = {
             process: (upto, last)
@@ -265,13 +278,13 @@ class Processes:
         return ProcessRow(self.name, [*names, *further], settled, inherited, self._offers)
 
     def _write(self, wanted: Sequence[Sequence[Name]]) -> None:
-        """Write the row of this process with further names. From then on, it owes what they say."""
+        """Write the row of this process with further names. From then on, this process owes what they say."""
         further = [name for names in wanted for name in names]
         now = self._clock.monotonic()
         with self._lock:
             row = self._row(further)
             names = {name.task_id: name for name in row.names}
-            # until it is written, or if that fails, the row may be the old one or the new one
+            # until the write has succeeded, the stored row may be the old one or the new one
             self._named = {name.task_id: name for name in row.names if name == self._named.get(name.task_id)}
         self._store.write(row)
         with self._lock:
@@ -280,15 +293,18 @@ class Processes:
         self._ledger.inherit(further)
 
     def _read_all(self) -> None:
-        """Repeat what the dead had not settled, and all that is unpublished. Note when tasks are due. For the
-        tasks that a living process wrote last, that process does so.
+        """Read all active members and all open tasks, after another process has died.
+
+        Repeats what the dead had not settled and what is unpublished, and notes when tasks are due. It leaves
+        out the tasks that a living process was the last to write, because that process does the same for
+        them.
         """
         self._ledger.forget_dues()
         with self._lock:
             inherited = {process: settled for process, (settled, _) in self._inherited.items()}
 
         def unsettled(written: str) -> int:
-            """The number of the write if it is not settled, else 0."""
+            """Returns the number of the write if it is not settled, otherwise 0."""
             process, _, number = written.partition("/")
             return int(number) if process in inherited and int(number) > inherited[process] else 0
 
@@ -306,7 +322,7 @@ class Processes:
                 self._ledger.inherit([Name(task.task_id, EVER)], is_marked=True)
             elif number := unsettled(task.written):
                 found.append((number, Name(task.task_id, EVER)))
-        # before they are repeated: a member that is removed is not found again
+        # before the effects are repeated, because a removed member cannot be found again
         if found:
             found.sort(key=itemgetter(0))
             self._writes.add([name for _, name in found[-_MAX_TAKEN:]])
@@ -320,7 +336,7 @@ class Processes:
 
 
 def _all(read: Callable[[str, int], tuple[Sequence[Item], str | None]]) -> Iterator[Item]:
-    """The rows of all pages, read when they are needed."""
+    """Yields the rows of all pages. Each page is read when it is needed."""
     after: str | None = ""
     while after is not None:
         found, after = read(after, _PAGE)
