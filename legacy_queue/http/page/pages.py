@@ -201,15 +201,15 @@ def overview_page(call: Call, site: Site) -> Values:
 
 @page("/ui/pools/<provisionerId>/<workerType>", "Pool")
 def pool_page(call: Call, site: Site) -> Values:
-    """A pool: its tasks, oldest first, its messages, and who asks for it."""
+    """A pool: why its oldest task waits, its messages, its tasks and its workers."""
     services = site.services
     name = "/".join(call.params.values())
     pool = services.pools.pool(name)
-    tasks = {
-        state: services.task_queues.tasks(name, state, "", _TASKS, _row_json)
-        for state in ("pending", "running")
-    }
-    oldest = [json.loads(item)["taskId"] for item in tasks["pending"].items[:1]]
+    queues = services.task_queues
+    listed = {state: queues.tasks(name, state, "", _TASKS, _row_json) for state in ("pending", "running")}
+    tasks = {state: [*map(json.loads, page.items)] for state, page in listed.items()}
+    oldest = [task["taskId"] for task in tasks["pending"][:1]]
+    sees_polls = services.peeking.sees_polls
     waits: Sequence[Wait] = ()
     with suppress(ResourceNotFound):
         waits = [wait for task_id in oldest for wait in services.wait_reasons.of(task_id)[1]]
@@ -217,7 +217,9 @@ def pool_page(call: Call, site: Site) -> Values:
     return {
         "pool": wire,
         "rows": [*_rows(wire)],
-        "tasks": {state: [*map(json.loads, page.items)] for state, page in tasks.items()},
+        "tasks": tasks,
+        "workers": [*workers_of(pool, queues.running(), services.clock.now(), sees_polls=sees_polls)],
+        "names": {task["taskId"]: task["name"] for task in tasks["running"]},
         "oldest": oldest,
         "waits": waits,
         "gravity": gravity("pending", waits[0].situation) if waits else "",
