@@ -33,7 +33,7 @@ BUDGETS = {
     "examples": 8,
     "gateway": 10,
     "http": 20,
-    "life": 1,
+    "history": 1,
     "local_processes": 16,
     "server": 5,
     "services": 12,

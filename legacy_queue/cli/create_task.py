@@ -17,7 +17,7 @@ from legacy_queue.domain.ids import TASK_ID, slugid
 from legacy_queue.domain.priority import PRIORITIES
 from legacy_queue.domain.states import RESOLVED
 from legacy_queue.domain.times import format_time, parse_time
-from legacy_queue.life.words import state_words
+from legacy_queue.history.words import state_words
 from legacy_queue.queue_client import QueueClient, RequestFailed
 
 _POLL_INTERVAL = 0.5  # seconds

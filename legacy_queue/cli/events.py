@@ -12,7 +12,7 @@ import requests
 from legacy_queue.cli.queue_options import anonymous_queue_options
 from legacy_queue.config.values import without_secrets
 from legacy_queue.domain.times import format_time
-from legacy_queue.life.words import state_words
+from legacy_queue.history.words import state_words
 from legacy_queue.queue_client import EVENTS_LOST, QueueClient, is_temporary
 
 

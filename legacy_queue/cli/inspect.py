@@ -24,7 +24,7 @@ from legacy_queue.config.values import matching
 from legacy_queue.domain.ids import TASK_ID
 from legacy_queue.domain.states import RESOLVED, UNRESOLVED
 from legacy_queue.domain.times import duration_words, parse_time
-from legacy_queue.life.words import explanation_lines, state_words, task_line
+from legacy_queue.history.words import explanation_lines, state_words, task_line
 from legacy_queue.queue_client import QueueClient
 
 _STATES = ("unresolved", "all", *UNRESOLVED, *RESOLVED)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from legacy_queue.domain.ids import RunKey
 from legacy_queue.domain.times import parse_time
-from legacy_queue.life.words import requester
+from legacy_queue.history.words import requester
 
 POLL = "azure.receive"
 DELETE = "azure.delete"

@@ -12,7 +12,7 @@ from lxml import etree
 
 from legacy_queue.conform.log import Log, Request
 from legacy_queue.conform.rules import Rule
-from legacy_queue.life.picture import STYLE, legend_html, life_html
+from legacy_queue.history.picture import STYLE, history_html, legend_html
 
 HELD = "held"
 BROKEN = "broken"
@@ -78,7 +78,7 @@ class Report:
         tasks += [task_id for request in requests for task_id, _ in sorted(request.runs)]
         shown = [task_id for task_id in dict.fromkeys(tasks) if task_id in self.lives]
         legend = legend_html()
-        return {each: life_html(self.lives[each], f"{verdict.rule.id}-{each}-") + legend for each in shown}
+        return {each: history_html(self.lives[each], f"{verdict.rule.id}-{each}-") + legend for each in shown}
 
     def to_wire(self) -> Mapping[str, Any]:
         """What ``--json`` prints, and ``--report FILE.json`` has."""
@@ -145,7 +145,9 @@ def written(reports: Sequence[Report], suffix: str) -> str:
     """
     if suffix == ".html":
         environment = Environment(loader=PackageLoader("legacy_queue.conform", ""), autoescape=True)
-        return environment.get_template("report.html").render(reports=reports, words=_words, life_style=STYLE)
+        return environment.get_template("report.html").render(
+            reports=reports, words=_words, history_style=STYLE
+        )
     if suffix == ".json":
         wires = [report.to_wire() for report in reports]
         return json.dumps(wires if len(wires) > 1 else wires[0], indent=2)

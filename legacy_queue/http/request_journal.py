@@ -14,10 +14,10 @@ from typing import Any
 from legacy_queue.domain.messages import read_message
 from legacy_queue.domain.times import format_time
 from legacy_queue.domain.worker_record import ID_NAMES
+from legacy_queue.history.words import requester
 from legacy_queue.http.parameters import PARAMETERS
 from legacy_queue.http.request_log import RequestRecord, without_signature
 from legacy_queue.http.schema_properties import REASONS
-from legacy_queue.life.words import requester
 from legacy_queue.ports.queue import QueuedMessage
 
 SIZE = 10_000  # requests

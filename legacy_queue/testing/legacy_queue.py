@@ -14,7 +14,7 @@ from legacy_queue.credentials import Credentials
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.states import RESOLVED
 from legacy_queue.domain.times import parse_time
-from legacy_queue.life.words import explanation_lines
+from legacy_queue.history.words import explanation_lines
 from legacy_queue.queue_client import EVENTS_LOST, QueueClient
 from legacy_queue.testing.active_fault import ActiveFault
 from legacy_queue.testing.claimed_run import (
@@ -27,7 +27,7 @@ from legacy_queue.testing.claimed_run import (
 )
 from legacy_queue.testing.definitions import WORKER_GROUP, WORKER_ID, definition, pool_name, wire_value
 from legacy_queue.testing.server_process import ServerProcess, client_variables
-from legacy_queue.testing.summary import life_page, summarize
+from legacy_queue.testing.summary import history_page, summarize
 from legacy_queue.testing.wire_types import (
     Duration,
     FaultFields,
@@ -381,8 +381,8 @@ class LegacyQueue:
         return summarize(self._http, self._pools, self._process, limit)
 
     def life_page(self) -> str:
-        """An HTML page with the life of each task as a picture."""
-        return life_page(self._http)
+        """An HTML page that shows what happened to each task, as a picture."""
+        return history_page(self._http)
 
     @property
     def _process(self) -> ServerProcess:

@@ -8,8 +8,8 @@ from typing import Any
 import requests
 
 from legacy_queue.domain.times import duration_words
-from legacy_queue.life.picture import STYLE, legend_html, life_html
-from legacy_queue.life.words import explanation_lines, requester, task_line
+from legacy_queue.history.picture import STYLE, history_html, legend_html
+from legacy_queue.history.words import explanation_lines, requester, task_line
 from legacy_queue.queue_client import QueueClient, RequestFailed
 from legacy_queue.testing.server_process import ServerFailed, ServerProcess
 
@@ -74,7 +74,7 @@ def summarize(http: QueueClient, pools: Iterable[str], process: ServerProcess, l
     return "\n".join(lines)
 
 
-def life_page(http: QueueClient) -> str:
+def history_page(http: QueueClient) -> str:
     """A page that shows what happened to the first tasks, also to resolved ones.
 
     Raises RequestFailed, ServerFailed.
@@ -83,7 +83,7 @@ def life_page(http: QueueClient) -> str:
     page = _PAGE
     for status in statuses:
         answer = http.call("GET", f"/inspect/v1/task/{status['taskId']}")
-        page += f"<h1>{escape(task_line(status))}</h1>\n{life_html(answer, status['taskId'])}\n"
+        page += f"<h1>{escape(task_line(status))}</h1>\n{history_html(answer, status['taskId'])}\n"
     return f"{page}<h2>How to read the picture</h2>{legend_html()}\n"
 
 

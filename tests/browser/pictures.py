@@ -170,7 +170,7 @@ def life(browser: Chrome) -> Picture:
         run.report("completed")
         queue.wait_for_event("task-group-resolved")
         page = f"{queue.root_url}/ui/tasks/{task_id}"
-        return photographed(browser, page, "h1, ol.life", 760)
+        return photographed(browser, page, "h1, ol.history", 760)
 
 
 def report(browser: Chrome) -> Picture:

@@ -25,6 +25,8 @@ from legacy_queue.domain.priority import PRIORITIES
 from legacy_queue.domain.states import RESOLVED, UNRESOLVED
 from legacy_queue.domain.task import Task
 from legacy_queue.domain.times import age_words, duration_words, format_time, parse_time
+from legacy_queue.history.picture import history_html, legend_html
+from legacy_queue.history.words import requester
 from legacy_queue.http.endpoint import Call, Endpoint
 from legacy_queue.http.endpoints.control import clock_answer
 from legacy_queue.http.endpoints.groups import group_wire
@@ -38,8 +40,6 @@ from legacy_queue.http.paging import position_in, token_of
 from legacy_queue.http.request_bodies import indented
 from legacy_queue.http.request_journal import SELECTORS, SIZE
 from legacy_queue.http.site import Site
-from legacy_queue.life.picture import legend_html, life_html
-from legacy_queue.life.words import requester
 from legacy_queue.ports import Corrupt
 from legacy_queue.services.artifacts.artifacts import Artifacts
 from legacy_queue.services.events.event_buffer import MAX_EVENTS
@@ -276,7 +276,7 @@ def task_page(call: Call, site: Site) -> Values:
         "max_definition": _MAX_DEFINITION,
         "name": task.definition.wire["metadata"]["name"],
         "priority": task.priority,
-        "picture": Markup(life_html(answer)),  # noqa: S704 - it is escaped there
+        "picture": Markup(history_html(answer)),  # noqa: S704 - it is escaped there
         "legend": Markup(legend_html()),  # noqa: S704
         "runs": [*run_rows(answer, files, _log(artifacts, task))],
         "required": [(task_id, known.get(task_id)) for task_id in dependencies],

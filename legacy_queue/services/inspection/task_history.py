@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from legacy_queue.domain.messages import DELETE, RECEIVE
 from legacy_queue.domain.task import Run, Task
 from legacy_queue.domain.times import format_time, parse_time
-from legacy_queue.life.words import request_words
+from legacy_queue.history.words import request_words
 
 # the calls that cause each change of a task
 _DEFINE = ("createTask", "defineTask")

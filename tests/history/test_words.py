@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from legacy_queue.domain.times import format_time
-from legacy_queue.life.words import explanation_lines, request_words, shortened, task_line
+from legacy_queue.history.words import explanation_lines, request_words, shortened, task_line
 from tests.domain.sample_tasks import NOW, SECOND, TASK_ID
 
 

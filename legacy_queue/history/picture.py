@@ -15,7 +15,7 @@ from math import ceil, inf
 from typing import Any, NamedTuple
 
 from legacy_queue.domain.times import duration_words, parse_time
-from legacy_queue.life.words import moment_words, shortened
+from legacy_queue.history.words import moment_words, shortened
 
 _MESSAGE = 12.0  # the middle of the message's lane
 _RUNS = 26.0  # where the lanes of the runs begin
@@ -91,11 +91,11 @@ _LEGEND = {  # what a shape means, by the lane that it is in
     },
 }
 # the rules that a page needs
-STYLE = """.life { list-style: none; margin: 0; padding: 0 0 10px }
-.life li { display: grid; grid-template-columns: auto 5em 1fr; column-gap: 8px; line-height: 20px }
-.life li > svg { height: 0; min-height: 100%; position: relative; top: 10px; overflow: visible }
-.life svg, .legend svg { fill: none; stroke: currentColor; stroke-width: 1.5px }
-.life small { display: block }
+STYLE = """.history { list-style: none; margin: 0; padding: 0 0 10px }
+.history li { display: grid; grid-template-columns: auto 5em 1fr; column-gap: 8px; line-height: 20px }
+.history li > svg { height: 0; min-height: 100%; position: relative; top: 10px; overflow: visible }
+.history svg, .legend svg { fill: none; stroke: currentColor; stroke-width: 1.5px }
+.history small { display: block }
 .legend ul { list-style: none; padding: 0 }
 .legend svg { vertical-align: middle; margin-right: 8px }
 """
@@ -119,7 +119,7 @@ class _Row(NamedTuple):
     kind: str
 
 
-def life_html(answer: Mapping[str, Any], prefix: str = "moment-") -> str:
+def history_html(answer: Mapping[str, Any], prefix: str = "moment-") -> str:
     """The list for an answer of inspectTask. The row of each entry has the id ``<prefix><index>``.
 
     ``STYLE`` has the rules that it needs, and ``legend_html`` explains the shapes.
@@ -166,7 +166,7 @@ class _Picture:
             if "movedTo" in moment:
                 self._line("moved", self._right, index, self._y(moment["movedTo"]))
         task_id = self._status["taskId"]
-        yield f'<ol class="life" aria-label="What happened to task {task_id}">'
+        yield f'<ol class="history" aria-label="What happened to task {task_id}">'
         shown = self._runs if self._pitch == 16 else self._runs[::10]
         names = [
             _name(_MESSAGE - 9, "msg"),

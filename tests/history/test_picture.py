@@ -13,7 +13,7 @@ from legacy_queue.domain import transitions
 from legacy_queue.domain.ids import MAX_RUNS
 from legacy_queue.domain.task import Task
 from legacy_queue.domain.times import format_time
-from legacy_queue.life.picture import legend_html, life_html
+from legacy_queue.history.picture import history_html, legend_html
 from legacy_queue.services.inspection.task_history import Moment, task_history
 from tests.domain.sample_tasks import (
     ALICE,
@@ -69,7 +69,7 @@ class Picture:
     """What is in a picture. A place is a row, and the share of it that is above."""
 
     def __init__(self, wire: dict[str, Any], prefix: str = "moment-") -> None:
-        self.root = etree.fromstring(life_html(wire, prefix))
+        self.root = etree.fromstring(history_html(wire, prefix))
         self.rows = self.root.findall("li")[1:]
         self.words = [etree.tostring(row[2], encoding="unicode", method="text") for row in self.rows]
 
@@ -179,7 +179,7 @@ def test_each_entry_is_a_row_with_its_whole_sentence_and_a_link_to_itself() -> N
 def test_what_others_have_named_is_text_and_a_page_may_forbid_styles_and_scripts() -> None:
     reason = '<script>alert("1")</script>&\x00\x1b\ud800'
     wire = answer(running(), poll(NOW), request("claimTask", status=409, reason=reason))
-    root = etree.fromstring(f"<div>{life_html(wire, 'it-')}{legend_html()}</div>".encode())
+    root = etree.fromstring(f"<div>{history_html(wire, 'it-')}{legend_html()}</div>".encode())
     assert {etree.QName(each).localname for each in root.iter()}.isdisjoint({"script", "style"})
     assert '<script>alert("1")</script>&\ufffd' in etree.tostring(root, encoding="unicode", method="text")
     assert not [name for each in root.iter() for name in each.attrib if re.match("style|on", str(name))]
