@@ -1,15 +1,21 @@
-"""How fast the server is, beside the floor of its storage and another revision; run by scripts/bench.
+"""Measures how fast the server is, compared with the floor of its storage and with another revision.
 
-A cycle is createTask, claimTask, reportCompleted. Clients in this process run cycles in closed loops against
-a server of its own for each side. The sides run in turn, in rounds, on the same machine: ratios of one run
-mean something, figures of two runs do not. Costs are for a cycle: requests to Azurite by method and name, and
-ms of CPU, also of this process ("load"). What a server does after it has rested counts with its next load.
+scripts/bench runs it. A cycle is createTask, claimTask and reportCompleted. Clients in this process run
+cycles in closed loops. Each side that is compared has its own server. The sides take turns, in rounds, on the
+same machine. So compare the ratios of one run, never the figures of two runs. Costs are for one cycle:
+requests to Azurite by method and name, and ms of CPU, including this process ("load"). What a server does
+after a pause counts for its next load.
 
-Parts: cycle (each storage, two processes, the floor, and "hello", a bare Flask on the same gunicorn worker;
-with one client also what each call costs), growth (embedded with as many tasks stored), waiting (claimWork),
-page (open in a browser, which takes CPU of the machine too: compare the CPU of the servers), start (CPU and
-memory of all processes of a command when it is ready; its first round writes the bytecode). Options after --
-go to `legacy-queue serve`.
+The parts are:
+
+- cycle: each storage, two processes, the floor, and "hello", a bare Flask on the same gunicorn worker. With
+  one client it also shows the cost of each call.
+- growth: embedded storage with many tasks in it.
+- waiting: claimWork.
+- page: the page is open in a browser. The browser needs CPU as well, so compare the CPU of the servers.
+- start: CPU and memory of all processes of a command when it is ready. The first round writes the bytecode.
+
+Options after -- go to `legacy-queue serve`.
 """
 
 import argparse
@@ -58,7 +64,7 @@ RATIOS = {
     "azurite": ("floor/1", "floor/8"),
     "page open": ("embedded",),
 }
-# of `start`: the command, and what is in the line that it prints when it is ready; None if it ends then
+# for `start`: the command, and what its ready line contains; None if the command just ends
 STARTS = {
     "serve": ("serve --storage memory --port 0", '"rootUrl"'),
     "up": ("up --port 0", "The queue is up"),
@@ -66,7 +72,8 @@ STARTS = {
 }
 BROWSER = "chromium --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --remote-debugging-port=0"
 
-# Loaded into Azurite, it counts requests by method and name of table or queue. GET /counts answers with them.
+# This code is loaded into Azurite. It counts requests by method and name of table or queue, and GET /counts
+# answers with the counts.
 COUNT_REQUESTS = """
 const { Server } = require("node:http"), { emit } = Server.prototype, counts = {};
 Server.prototype.emit = function (event, request, response) {
@@ -77,8 +84,8 @@ Server.prototype.emit = function (event, request, response) {
   return emit.apply(this, arguments);
 };
 """
-# The least storage requests of a cycle, in the server's order: service, method, path, body. Concurrent
-# calls have the SHARED in common. Source: docs/explanation/architecture.md#what-a-call-costs.
+# The minimum of storage requests for a cycle, in the server's order: service, method, path, body. Concurrent
+# calls share the SHARED requests. Source: docs/explanation/architecture.md#what-a-call-costs.
 ROW = f'{{"PartitionKey": "KEY", "RowKey": "task", "runs": "{"r" * 300}"}}'
 MESSAGE = f"<QueueMessage><MessageText>{'m' * 150}</MessageText></QueueMessage>"
 INSERT = ("table", "POST", "/floor?", ROW.replace("}", f', "definition": "{"d" * 1000}"}}'))
@@ -108,7 +115,7 @@ class Side:
         self._connections: dict[tuple[int, str], HTTPConnection] = {}
 
     def _send(self, slot: int, method: str, url: str, headers: dict[str, str], body: bytes = b"") -> bytes:
-        """The body of the answer, which has to be a success. Each slot, a client, keeps its connections."""
+        """Return the body of a successful answer. Each slot is a client and keeps its connections."""
         host = urlsplit(url).netloc
         connection = self._connections.setdefault((slot, host), HTTPConnection(host))
         connection.request(method, url.partition(host)[2], body, headers)
@@ -120,7 +127,7 @@ class Side:
 
 
 class Server(Side):
-    """`legacy-queue serve`, called as a worker and a scheduler call it: Hawk-signed."""
+    """`legacy-queue serve`. It is called as a worker and a scheduler call it, with Hawk."""
 
     def __init__(self, name: str, line: Mapping[str, Any]) -> None:
         """``line`` is what the server prints when it is ready."""
@@ -128,7 +135,7 @@ class Server(Side):
         self._line, self.storage = line, line["storage"]
 
     def call(self, what: str, slot: int, task: dict[str, Any]) -> None:
-        """A call of the life of one task, which keeps in ``task`` what the next call needs."""
+        """Make one call of a cycle. ``task`` keeps what the next call needs."""
         task_id, pool = task.setdefault("taskId", slugid()), task.setdefault("pool", "cycle")
         match what:
             case "createTask":
@@ -146,7 +153,7 @@ class Server(Side):
         return queue.page_link(timedelta(hours=1))
 
     def _call(self, slot: int, method: str, path: str, body: Any, claim: Any = None) -> Any:
-        """The answer. ``claim``: the credentials of one, instead of the server's own."""
+        """Return the answer. ``claim`` has the credentials of a claim, to use instead of the server's own."""
         url = urlsplit(self._line["baseUrl"] + path)
         own = Credentials.from_wire(claim or self._line["credentials"])
         request = SignedRequest(method, url.path, url.hostname or "", url.port or 80, None, None, b"")
@@ -155,7 +162,7 @@ class Server(Side):
         return json.loads(self._send(slot, method, url.geturl(), headers, json.dumps(body).encode()))
 
     def spent(self) -> "Counter[str]":
-        """So far: CPU ms by kind of process, and requests to Azurite."""
+        """Return what was spent so far: CPU ms by kind of process, and requests to Azurite."""
         spent: Counter[str] = Counter()
         for pid in family(self._line["pid"]):
             program = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0]
@@ -167,7 +174,7 @@ class Server(Side):
 
 
 class Floor(Side):
-    """The operations of FLOOR, sent to a server's Azurite; ``share`` calls have a shared one in common."""
+    """The operations of FLOOR, sent to a server's Azurite. ``share`` calls share one shared operation."""
 
     def __init__(self, server: Server, share: int) -> None:
         super().__init__(f"floor/{share}")
@@ -179,7 +186,7 @@ class Floor(Side):
         self._sas = generate_account_sas("devstoreaccount1", key, "sco", "rwdlacup", expiry, services="qt")
 
     def call(self, what: str, slot: int, task: dict[str, str]) -> None:
-        """The requests of the call, one after the other; ``task`` has what a word in them stands for."""
+        """Send the requests of a call, one after the other. ``task`` has the values of the words in them."""
         self._calls += 1
         task.setdefault("KEY", slugid())
         for request in FLOOR[what]:
@@ -195,41 +202,45 @@ class Floor(Side):
 
     def send(self, slot: int, service: str, method: str, path: str, body: str) -> str:
         url = self._endpoints[service] + path + self._sas
-        condition = {"If-Match": "*"} if method == "PATCH" else {}  # a PUT with it replaces no missing row
+        # with it, a PUT would not create a missing row
+        condition = {"If-Match": "*"} if method == "PATCH" else {}
         return self._send(slot, method, url, {**HEADERS[service], **condition}, body.encode()).decode()
 
 
 @dataclass
 class Sample:
-    """A load: ms of each call and cycle; what all cycles cost and, with one client, what each call does."""
+    """The result of one load: ms of each call and cycle, and the cost of all cycles.
+
+    With one client, also what each call costs.
+    """
 
     clients: int
-    rate: float  # cycles in a second
+    rate: float  # cycles per second
     took: Mapping[str, list[float]]
     spent: Mapping[str, "Counter[str]"]
 
 
 def family(pid: int) -> list[int]:
-    """The process, its children and theirs."""
+    """Return the pids of the process and all its descendants."""
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     return [pid, *(member for child in children for member in family(int(child)))]
 
 
 def cpu(pid: int) -> int:
-    """Milliseconds so far, with those of its children that have ended."""
+    """Return the CPU milliseconds so far, including those of ended children."""
     words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return sum(map(int, words[11:15])) * 1000 // os.sysconf("SC_CLK_TCK")
 
 
 def timed(side: Any, what: str, task: dict[str, Any], slot: int = 0) -> float:
-    """Milliseconds of the call."""
+    """Return how many milliseconds the call took."""
     began = time.perf_counter()
     side.call(what, slot, task)
     return 1000 * (time.perf_counter() - began)
 
 
 def measured(side: Any, clients: int, seconds: float) -> Sample:
-    """Each client runs cycles, one after the other, until the time is up: at least one."""
+    """Let each client run cycles, at least one, until the time is up."""
     took: dict[str, list[float]] = {what: [] for what in ("cycle", *CYCLE)}
     spent: dict[str, Counter[str]] = {what: Counter() for what in ("cycle", *CYCLE)}
     before, own, began = side.spent(), time.process_time(), time.perf_counter()
@@ -246,17 +257,17 @@ def measured(side: Any, clients: int, seconds: float) -> Sample:
     with ThreadPoolExecutor(clients) as threads:
         list(threads.map(client, range(clients)))
     own, after = time.process_time() - own, side.spent()
-    for _ in range(20):  # until the server rests, but no longer than 5 s
+    for _ in range(20):  # wait until the server is idle, but at most 5 s
         time.sleep(0.25)
         earlier, after = after, side.spent()
-        if after["CPU server"] - earlier["CPU server"] < 25:  # ms: a tenth of a core
+        if after["CPU server"] - earlier["CPU server"] < 25:  # ms, which is a tenth of a core
             break
     spent["cycle"] = after - before + Counter({"CPU load": round(1000 * own)})
     return Sample(clients, 1000 * clients / statistics.mean(took["cycle"]), took, spent)
 
 
 def figures(samples: Sequence[Sample], what: str) -> dict[str, float]:
-    """Of ``cycle``, or of a call; of all rounds together."""
+    """Return the figures of ``cycle`` or of a call, for all rounds together."""
     took = sorted(ms for sample in samples for ms in sample.took[what])
     row = {"clients": samples[0].clients, "p50": took[len(took) // 2], "p99": took[int(len(took) * 0.99)]}
     if what == "cycle":
@@ -266,7 +277,7 @@ def figures(samples: Sequence[Sample], what: str) -> dict[str, float]:
 
 
 def started(tree: Path, words: str, ready: str | None) -> tuple[int, int]:
-    """Milliseconds of CPU until the command is ready, and the MB of its largest process then."""
+    """Return the CPU ms until the command is ready, and the MB of its largest process at that time."""
     with tempfile.TemporaryDirectory() as folder:
         environment = {**os.environ, "PYTHONPATH": str(tree), "LEGACY_QUEUE_DATA_DIR": folder}
         command = [f"{tree}/.venv/bin/python", "-P", "-m", "legacy_queue", *words.split()]
@@ -284,7 +295,7 @@ def started(tree: Path, words: str, ready: str | None) -> tuple[int, int]:
 
 
 def fill(file: Path, task_id: str, count: int) -> None:
-    """Insert the rows that name the task again, under so many other taskIds."""
+    """Copy the rows of the task ``count`` times, each time with another taskId."""
     with closing(sqlite3.connect(file)) as db, db:
         rows = db.execute("SELECT * FROM rows WHERE instr(partition || ' ' || key, ?)", (task_id,)).fetchall()
         marks = ", ".join("?" * len(rows[0]))
@@ -294,10 +305,13 @@ def fill(file: Path, task_id: str, count: int) -> None:
 
 
 class Bench:
-    """The parts. Each starts what it needs, prints, and adds to ``rows``."""
+    """The parts of the benchmark. Each starts what it needs, prints, and adds to ``rows``."""
 
     def __init__(self, options: argparse.Namespace, trees: Mapping[str, Path]) -> None:
-        """``trees`` of the revisions, by what is added to the names of their sides, first "": this one's."""
+        """``trees`` has the tree of each revision.
+
+        The key is added to the names of its sides; "" is this one.
+        """
         self._options, self._trees = options, trees
         self.rows: list[dict[str, Any]] = []
 
@@ -307,7 +321,7 @@ class Bench:
             for kind, suffix in product(SIDES, self._trees):
                 started[kind + suffix] = stack.enter_context(self._server(kind, suffix))
             started["hello"] = stack.enter_context(self._server("hello"))
-            # an Azurite of their own: what the account has stored makes each request dearer
+            # a separate Azurite, because each request costs more when more is stored
             azurite = stack.enter_context(self._server("azurite"))
             floors = [Floor(azurite, share) for share in (1, 8)]
             for request in MAKE:
@@ -358,7 +372,7 @@ class Bench:
             command = [*BROWSER.split(), f"--user-data-dir={profile}", shown.page_link()]
             with subprocess.Popen(command, stderr=subprocess.DEVNULL) as browser:
                 self._rounds("page", [shown, server], self._options.clients[:2])
-                time.sleep(5)  # the page has shown the last event
+                time.sleep(5)  # by now the page has shown the last event
                 before, seconds = shown.spent(), 20
                 time.sleep(seconds)
                 cost = (shown.spent() - before)["CPU server"]
@@ -377,7 +391,10 @@ class Bench:
 
     @contextmanager
     def _server(self, kind: str, suffix: str = "", data: str = "", *words: str) -> Iterator[Server]:
-        """A server of a revision; its files are in the folder ``data``, or in one that is removed."""
+        """Run a server of a revision.
+
+        Its files are in ``data``, or in a folder that is removed at the end.
+        """
         with tempfile.TemporaryDirectory() as folder, Path(folder, "log").open("wb") as log:
             count, tree = Path(folder, "count.js"), self._trees[suffix]
             count.write_text(COUNT_REQUESTS)
@@ -395,7 +412,7 @@ class Bench:
                     server.terminate()
 
     def _rounds(self, part: str, sides: Sequence[Server | Floor], counts: Sequence[int]) -> None:
-        """Load each side in turn, so that whatever else the machine does meets all of them."""
+        """Load the sides in turn, so that other work of the machine affects all of them alike."""
         samples: dict[tuple[int, str], list[Sample]] = {}
         for number in range(self._options.rounds + 1):
             print(f"{part}: round {number} of {self._options.rounds}", file=sys.stderr)
@@ -405,7 +422,7 @@ class Bench:
                     sample = measured(side, clients, self._options.seconds)
                     samples.setdefault((clients, side.name), []).append(sample)
         for (_, name), found in samples.items():
-            del found[0]  # it warmed up
+            del found[0]  # the first one warmed up
             for what in ("cycle", *CYCLE):
                 self._add(part, f"{name} {what}", figures(found, what))
         for (clients, name), of in samples.items():
@@ -423,7 +440,7 @@ class Bench:
 
 @contextmanager
 def checked_out(ref: str) -> Iterator[Path]:
-    """The commit in a worktree of its own, where its scripts/setup.sh installs what it needs: two minutes."""
+    """Check out the commit in a separate worktree and install what it needs, which takes two minutes."""
     with tempfile.TemporaryDirectory() as folder:
         tree, git = Path(folder, "tree"), ("git", "-C", ROOT, "worktree")
         subprocess.run([*git, "add", "--detach", tree, ref], check=True)
@@ -435,7 +452,7 @@ def checked_out(ref: str) -> Iterator[Path]:
 
 
 def plot(rows: Sequence[Mapping[str, Any]], file: Path) -> None:
-    """Cycles a second of each side, for each number of clients."""
+    """Draw the cycles per second of each side, for each number of clients."""
     found = {(row["side"], row["clients"]): row["a second"] for row in rows if "a second" in row}
     clients = sorted({number for _, number in found})
     chart = pygal.Bar(js=(), title="cycles a second", x_title="clients", x_labels=map(str, clients))
@@ -452,16 +469,30 @@ def main() -> None:
     parts = ("cycle", "growth", "waiting", "page", "start")
     add = parser.add_argument
     add("--only", nargs="+", choices=parts, default=parts)
-    add("--rounds", type=int, default=5, help="of each comparison (5)")
-    add("--seconds", type=float, default=2, help="of each load (2)")
-    add("--clients", type=int, nargs="+", metavar="N", default=[1, 16, 64], help="(1 16 64)")
-    add("--tasks", type=int, nargs="+", metavar="N", default=[100, 200000], help="growth (100 200000)")
-    add("--polls", type=int, default=1000, help="waiting (1000)")
-    add("--compare", metavar="REF", help="run another revision beside this one")
-    add("--plot", type=Path, metavar="FILE", help="also draw cycles a second, as SVG")
+    add("--rounds", type=int, default=5, help="rounds of each comparison (5)")
+    add("--seconds", type=float, default=2, help="seconds of each load (2)")
+    add(
+        "--clients",
+        type=int,
+        nargs="+",
+        metavar="N",
+        default=[1, 16, 64],
+        help="numbers of clients (1 16 64)",
+    )
+    add(
+        "--tasks",
+        type=int,
+        nargs="+",
+        metavar="N",
+        default=[100, 200000],
+        help="numbers of stored tasks for growth (100 200000)",
+    )
+    add("--polls", type=int, default=1000, help="number of polls for waiting (1000)")
+    add("--compare", metavar="REF", help="also measure another revision, in the same run")
+    add("--plot", type=Path, metavar="FILE", help="also draw the cycles per second, as SVG")
     add("serve", nargs="*", metavar="-- OPTION", help="options of `legacy-queue serve`")
     options = parser.parse_args()
-    # if this shell forbids bytecode, each server would compile all that it imports
+    # if this shell forbids bytecode, each server would compile everything that it imports
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     with ExitStack() as stack:
         trees = {"": ROOT}

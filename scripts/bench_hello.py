@@ -1,11 +1,11 @@
-"""A bare Flask on the server's own gunicorn worker, beside which scripts/bench measures the server.
+"""A bare Flask application on the server's own gunicorn worker. scripts/bench compares the server with it.
 
 Each of the three calls of a cycle checks Hawk, reads JSON and answers JSON. Nothing is stored.
 """
 
 from legacy_queue.server.gevent_patching import patch
 
-patch()  # before anything else is imported that holds a lock or a socket
+patch()  # must come before any import of something that holds a lock or a socket
 
 from dataclasses import replace
 from typing import Any
@@ -23,7 +23,7 @@ from legacy_queue.wiring import Server, build
 
 
 def hello(settings: Settings) -> Flask:
-    """Answers the worker's credentials, as a claim does: here those of the caller."""
+    """Return the application. Like a claim, it answers credentials, here those of the caller."""
     [client] = settings.clients
     authenticator = Authenticator({client.client_id: client}, Roles({}))
     credentials = {"clientId": client.client_id, "accessToken": client.access_token}
@@ -52,7 +52,7 @@ def hello(settings: Settings) -> Flask:
 
 
 def build_hello(settings: Settings, *args: Any, **options: Any) -> Server:
-    """The server that ``build`` makes, with the other application."""
+    """Return the server that ``build`` makes, but with this application."""
     return replace(build(settings, *args, **options), app=hello(settings))
 
 

@@ -1,8 +1,8 @@
 """Breaks the code in one place at a time, each time in a copy, and prints which test finds it.
 
-`promises` takes the list of scripts/mutants.toml. Each breaks a promise: one that survives is a failure.
-`lines` lets mutmut change the lines of domain, services and stores, and runs their tests of the folders in
-pyproject.toml. It prints what survives: look at it, and write a test where one is missing.
+`promises` uses the list in scripts/mutants.toml. Each mutant breaks a promise, so a mutant that survives is a
+failure. `lines` lets mutmut change the lines of domain, services and stores, and runs the test folders that
+pyproject.toml names. It prints the changes that survive. Look at them, and write a test where one is missing.
 """
 
 import argparse
@@ -20,30 +20,30 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from tests.mutants import ROOT, Mutant, mutants
 
 PROCESSES = 2
-MAX_CPU = 300  # s, of one process; a mutant that takes longer is found: it does not end
-MAX_TIME = 1800  # s, of a process that waits, on a busy machine
-# hypothesis takes the same examples each time, the simulated world ends where it is broken
+MAX_CPU = 300  # seconds of one process; a mutant that takes longer counts as found, because it does not end
+MAX_TIME = 1800  # seconds of a process that waits, on a busy machine
+# with these, hypothesis takes the same examples each time, and the simulation ends at the first failure
 ENVIRON = {**os.environ, "CI": "1", "MUTANT_UNDER_TEST": ""}
-SPINNER = tuple("⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏")  # mutmut's
+SPINNER = tuple("⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏")  # what mutmut shows while it works
 
 
 def copy_to(folder: str, tree: Path = ROOT) -> Path:
-    """Copies to the folder what tests need of the tree, compiled files too."""
+    """Copies what the tests need from the tree into the folder, including compiled files."""
     copy = Path(folder)
     for name in ("legacy_queue", "tests", "docs"):
         shutil.copytree(tree / name, copy / name, ignore=shutil.ignore_patterns("node_modules", ".venv"))
     for name in ("setup.cfg", "pyproject.toml"):
         shutil.copy(tree / name, copy)
-    for name in ("tests/clients/node_modules", "tests/clients/.venv", ".rabbitmq"):  # large
+    for name in ("tests/clients/node_modules", "tests/clients/.venv", ".rabbitmq"):  # too large to copy
         (copy / name).symlink_to(ROOT / name)
     return copy
 
 
 def failure(copy: Path, tests: str) -> str | None:
-    """Runs the tests in the copy and returns what fails first, None if they pass."""
+    """Runs the tests in the copy. Returns the first failure, or None if they pass."""
     command = ["prlimit", f"--cpu={MAX_CPU}", sys.executable, "-m", "pytest", f"tests/{tests}"]
     options = ["--exitfirst", "--quiet", "--tb=no", "-n", "0", "-m", "", "-p", "no:cacheprovider"]
-    env = {**ENVIRON, "PYTHONPATH": str(copy)}  # for the processes of the tests too
+    env = {**ENVIRON, "PYTHONPATH": str(copy)}  # also for the processes that the tests start
     try:
         done = subprocess.run(
             [*command, *options], cwd=copy, env=env, capture_output=True, text=True, timeout=MAX_TIME
@@ -64,11 +64,11 @@ def found(mutant: Mutant, intact: Path) -> str | None:
 
 
 def promises(words: str) -> bool:
-    """Runs the mutants that say the words; returns whether all are found by tests that pass without them."""
+    """Runs the mutants whose text has the words. Returns whether tests that pass without them find all."""
     chosen = [mutant for mutant in mutants() if words in mutant.breaks]
     count = 0
     with tempfile.TemporaryDirectory(prefix="intact-") as folder, ThreadPoolExecutor(PROCESSES) as pool:
-        intact = copy_to(folder)  # the tree may be edited while this runs
+        intact = copy_to(folder)  # because the tree may be edited while this runs
         named = sorted({mutant.tests for mutant in chosen})
         fails = dict(zip(named, pool.map(lambda tests: failure(intact, tests), named), strict=True))
         for mutant, by in zip(chosen, pool.map(lambda each: found(each, intact), chosen), strict=True):
@@ -83,7 +83,7 @@ def promises(words: str) -> bool:
 
 
 def lines(path: str) -> bool:
-    """Runs mutmut on a module, or the modules of a folder, and prints the changes that survive."""
+    """Runs mutmut on a module or a folder, and prints the changes that survive."""
     where = path if path.endswith(".py") else f"{path.rstrip('/')}/*"
     with tempfile.TemporaryDirectory(prefix="lines-") as folder:
         copy = copy_to(folder)

@@ -1,4 +1,4 @@
-"""Makes the pictures of README and docs anew, in docs/pictures; run by scripts/docs --pictures."""
+"""Makes the pictures of README and docs, in docs/pictures. `scripts/docs --pictures` runs it."""
 
 import sys
 from io import BytesIO
@@ -17,7 +17,7 @@ with chromium() as browser:
         picture = make(browser)
         info = PngInfo()
         info.add_itxt(WORDS, picture.words)
-        # 256 colors: a third of the bytes
+        # 256 colours need a third of the bytes
         image = Image.open(BytesIO(picture.png)).convert("RGB").quantize(method=Image.Quantize.MAXCOVERAGE)
         image.save(FOLDER / f"{name}.png", optimize=True, pnginfo=info)
         print(FOLDER / f"{name}.png")

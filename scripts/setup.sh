@@ -1,21 +1,23 @@
-# Sourced with words for what a script needs, as in `. setup.sh develop azurite`: the functions install_* below.
+# Source this file with the names of what your script needs, as in `. setup.sh develop azurite`. Each name stands for a
+# function install_* below.
 #
-# What is installed stays, and then nothing needs a network. What an interrupted start has left is completed, or made again.
-# Each step says what it does in one line. A program that installs prints more only if it fails, and then says why.
-# PYTHON is the Python of a new .venv, by default the system's: distributions build theirs with profile-guided optimisation,
-# without which a call costs a fifth more.
+# What is installed stays, and then nothing needs a network. If an installation was interrupted, the next start completes
+# it or makes it again. Each step prints one line. A program that installs something prints more only if it fails.
+# PYTHON is the Python of a new .venv, by default the system's. Distributions build theirs with profile-guided
+# optimisation; without it a call costs a fifth more.
 
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)"
 venv="$root/.venv"
 
-# uv trusts the machine's certificates, as pip does
+# let uv trust the machine's certificates, as pip does
 export PATH="$venv/bin:$PATH" PIP_DISABLE_PIP_VERSION_CHECK=1 UV_SYSTEM_CERTS=true
 
 say() { printf '%s\n' "$*" >&2; }
 
 # --- Python's packages
 
-# A virtual environment that was moved or copied installs elsewhere. uv is the last that make_venv puts there.
+# A virtual environment that was moved or copied would install elsewhere. make_venv installs uv last, so if uv is there,
+# the environment is complete.
 has_venv() {
     [[ -x "$venv/bin/python" && -x "$venv/bin/uv" && "$(sed -n 's/^command = //p' "$venv/pyvenv.cfg")" == *" $venv" ]]
 }
@@ -31,15 +33,16 @@ make_venv() {
     "$venv/bin/pip" install --quiet --require-hashes --requirement "$root/requirements/uv.txt"
 }
 
-# uv reads no settings of pip: its packages come from the same index
+# uv does not read pip's settings: make it use the same package index
 use_index_of_pip() {
     local index="${UV_DEFAULT_INDEX:-${PIP_INDEX_URL:-}}"
     [[ -n "$index" ]] || index="$("$venv/bin/pip" config list | sed -n "s/^global\.index-url='\(.*\)'$/\1/p")"
     [[ -z "$index" ]] || export UV_DEFAULT_INDEX="$index"
 }
 
-# in_venv VENV REQUIREMENTS UV-OPTIONS...: installs what the file names and the environment lacks
-# It compiles, as pip does: where a shell forbids Python to write bytecode, each start would compile what it imports.
+# in_venv VENV REQUIREMENTS UV-OPTIONS...: installs what the file names and the environment does not have.
+# It compiles the packages, as pip does. Otherwise, if the shell forbids Python to write bytecode, each start would compile
+# everything that it imports.
 in_venv() {
     local words=(--python "$1" --requirement "$2" --no-deps --build-constraints requirements/run.txt "${@:3}")
     cd "$root"
@@ -49,17 +52,17 @@ in_venv() {
     uv pip install --quiet --compile-bytecode "${words[@]}" >&2
 }
 
-# locked NAME: what requirements/NAME.txt names, each file by its hash
+# locked NAME: installs what requirements/NAME.txt names, and checks the hash of each file
 locked() { in_venv "$venv" "requirements/$1.txt" --require-hashes; }
 
-# own_venv FOLDER: what the folder's requirements.txt names, in the folder's own .venv/
+# own_venv FOLDER: installs what the folder's requirements.txt names into the folder's own .venv/
 own_venv() {
     local own="$root/$1/.venv"
     [[ -x "$own/bin/python" ]] || uv venv --quiet --clear --relocatable --python "$venv/bin/python" "$own"
     in_venv "$own" "$1/requirements.txt" --require-hashes
 }
 
-# checkout_with NAME: this checkout, and what requirements/NAME.txt names
+# checkout_with NAME: installs this checkout, and what requirements/NAME.txt names
 checkout_with() {
     has_venv || make_venv
     locked uv
@@ -70,9 +73,10 @@ checkout_with() {
 install_run() { checkout_with run; }
 install_develop() { checkout_with develop; }
 
-# --- folders that others make
+# --- folders that other programs make
 
-# make FOLDER FILE COMMAND...: the command makes the folder; again only if the file has changed, or the command did not end
+# make FOLDER FILE COMMAND...: makes the folder with the command. It does so again only if the file has changed, or the
+# command did not end.
 make() {
     local folder="$root/$1" file="$2"
     shift 2
@@ -86,14 +90,14 @@ npm_ci() {
     npm ci --prefix "${1%/node_modules}" --omit=dev --ignore-scripts --no-audit --no-fund --prefer-offline \
         --fetch-retry-mintimeout=1000 &
     # shellcheck disable=SC2064
-    trap "kill -KILL $!" INT TERM HUP # at Ctrl-C npm would go on for a minute
+    trap "kill -KILL $!" INT TERM HUP # after Ctrl-C npm would go on for a minute
     wait $!
 }
 
-# node_modules FOLDER: what the folder's package-lock.json pins
+# node_modules FOLDER: installs what the folder's package-lock.json pins
 node_modules() { make "$1/node_modules" "$root/$1/package-lock.json" npm_ci; }
 
-# Beside legacy-queue, which looks there too: each start in this environment finds it.
+# Next to legacy-queue, which looks there too, so that each start in this environment finds it.
 install_azurite() {
     local wheel
     locked node
@@ -111,7 +115,7 @@ install_clients() {
     install_newest_client
 }
 
-# in a folder of its own: where gunicorn finds setproctitle, it renames its processes
+# in a separate folder, because gunicorn renames its processes if it finds setproctitle
 install_mutmut() { in_venv "$venv" requirements/mutants.txt --require-hashes --target "$venv/mutants"; }
 
 install_examples() {
@@ -119,8 +123,8 @@ install_examples() {
     own_venv examples/taskgraph
 }
 
-# unpack PACKAGE FOLDER: this Debian's package, and what it needs and the machine lacks, into the folder. Without root, and
-# without the service that installing it would start.
+# unpack PACKAGE FOLDER: unpacks a package of this Debian into the folder, together with the packages that it needs and
+# the machine does not have. This needs no root, and starts no service, which an installation would do.
 unpack() {
     local apt="$2/apt" package
     local options=(
@@ -130,42 +134,42 @@ unpack() {
     )
     rm -rf "$2"
     mkdir -p "$apt/lists/partial" "$apt/archives/partial"
-    # an Erlang that is there in part would come in part: as if there were none
+    # if the machine has a part of Erlang, only the rest would be unpacked: pretend that it has none
     awk 'BEGIN { RS = ""; ORS = "\n\n" } !/^Package: (erlang|rabbitmq|prom)/' /var/lib/dpkg/status >"$apt/status"
-    apt-get "${options[@]}" update || : # other sources may fail; the next line fails without Debian's
+    apt-get "${options[@]}" update || : # other sources may fail; if Debian's own fails, so does the next line
     apt-get "${options[@]}" --yes --download-only --no-install-recommends install "$1"
     for package in "$apt/archives/"*.deb; do
         dpkg-deb --extract "$package" "$2"
     done
-    rm -r "$apt" "$2/usr/share" # of prometheus 225 MB
+    rm -r "$apt" "$2/usr/share" # saves 225 MB with prometheus
 }
 
-# tests/rabbitmq.py starts it
+# tests/rabbitmq.py starts RabbitMQ
 install_rabbitmq() { make .rabbitmq /etc/os-release unpack rabbitmq-server; }
 
-# promtool checks deploy/monitoring
+# promtool, which checks deploy/monitoring
 install_promtool() { make .promtool /etc/os-release unpack prometheus; }
 
-# --- programs of the machine
+# --- programs for the whole machine
 
 apt_install() {
     { apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install --no-install-recommends "$@"; } </dev/null >&2
 }
 
-# They show the pages: in the tests, and for the pictures of the documents.
+# A browser shows the pages in the tests, and makes the pictures of the documents.
 install_chromium() { type -P chromium chromedriver >/dev/null || apt_install chromium chromium-driver; }
 
 install_curl() { type -P curl >/dev/null || apt_install curl; }
 
-# What the image is built with and on in the tests, which ask no registry of images: Debian's own packages.
-# Needs root, overlays and /sys.
+# The tests build the container image with Debian's own packages, and need no registry of images.
+# This needs root, overlays and /sys.
 install_podman() { make .containers "$root/Containerfile" make_debian_image; }
 
-# of the release that Containerfile names
+# the Debian release that Containerfile names
 make_debian_image() {
-    # netavark starts iptables, or nft of nftables; Ubuntu has its own keys only
+    # netavark starts iptables or nft; Ubuntu has only its own keys
     apt_install podman runc mmdebstrap netavark aardvark-dns iptables nftables debian-archive-keyring
-    # what a killed run left would stand for good: its containers, and the kernel's rules for their ports
+    # a killed run leaves its containers and the kernel's rules for their ports, and nothing else removes them
     [[ ! -d "$1/store" ]] || "$root/tests/containers/podman" rm --all --force --time 0
     awk -v home="$1/" 'index($2, home) == 1 { print $2 }' /proc/mounts | xargs --no-run-if-empty umount --lazy
     rm -rf "$1"
@@ -175,9 +179,9 @@ make_debian_image() {
         "$root/tests/containers/podman" import --quiet - localhost/debian
 }
 
-# One at a time, of scripts that run beside each other, as under tox.
+# Only one script installs at a time, because tox runs several scripts concurrently.
 for need in "$@"; do
-    trap 'say "$need could not be installed: the lines above say why. The next start goes on from there."' ERR
+    trap 'say "$need could not be installed: the lines above say why. Start again to continue from here."' ERR
     (flock 9 && "install_$need" 9>&-) 9>"$root/.setup.lock"
     trap - ERR
 done
