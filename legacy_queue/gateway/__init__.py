@@ -1,1 +1,1 @@
-"""Azure's queue and blob protocol, served over embedded storage, and under ``--control`` over any."""
+"""Serves Azure's queue and blob protocol for embedded storage, and with ``--control`` for every storage."""

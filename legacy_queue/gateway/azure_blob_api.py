@@ -1,7 +1,7 @@
-"""The part of Azure Blob Storage that a signed URL allows: writing one block blob, and reading it.
+"""The part of Azure Blob Storage that a signed URL allows: to write one block blob, and to read it.
 
-It serves any storage account, in memory or behind the gateway. It shares the origin of this server, so no
-browser may show its answers as a page. Requests carry their SAS: this module never logs them.
+It works with every storage account. Its answers have the same origin as this server's web pages, so a browser
+must never show one as a page. The query of a request has its SAS, so this module must never log a request.
 """
 
 import base64
@@ -51,10 +51,10 @@ from legacy_queue.stores.blobs import BLOCK, Blobs
 
 _MAX_BODY = 5000 * 1024 * 1024  # bytes
 _MAX_BLOCK = 16 * 1024 * 1024  # bytes; clients of Azure send 4 or 8 MiB by default
-_CHUNK = 256 * 1024  # bytes of a body read at once
+_CHUNK = 256 * 1024  # bytes of a body that are read at once
 _MAX_BLOCKS = 50_000
-_MAX_BLOCK_LIST = 8 * 1024 * 1024  # bytes of XML; _MAX_BLOCKS need less
-_OF_EACH_BLOB = {  # headers of reads: there are no other blobs, no leases, and Azure encrypts all
+_MAX_BLOCK_LIST = 8 * 1024 * 1024  # bytes of XML, more than _MAX_BLOCKS need
+_OF_EACH_BLOB = {  # headers of each read: there are only block blobs, without leases, and Azure encrypts all
     "x-ms-blob-type": "BlockBlob",
     "Accept-Ranges": "bytes",
     "x-ms-lease-state": "available",
@@ -67,7 +67,8 @@ _MAX_PART_WITH_MD5 = 4 * 1024 * 1024  # bytes
 _META = "x-ms-meta-"
 _CRC64 = "x-ms-content-crc64"
 _CONDITIONS = ("if-match", "if-none-match", "if-modified-since", "if-unmodified-since")
-# of a block list, as clients write it; ``*+`` does not try again what it has matched
+# The parts of a block list, as clients write it. ``*+`` never gives back what it has matched: a hostile
+# document cannot make a match slow.
 _BEGIN_OF_LIST = re.compile(rb"(?:\xef\xbb\xbf)?(?:<\?xml [^<>]{1,200}\?>)?\s*+<BlockList\s*+(/?)>\s*+")
 _LISTED = re.compile(
     rb"(?:<!--[^-]{0,1000}+-->\s*+)?+"
@@ -84,10 +85,10 @@ def azure_blob_api(
     faults: Faults,
     record_of: RecordOf,
 ) -> Blueprint:
-    """PUT, GET and HEAD of ``/<account>/<container>/<blob>``, and PUT of its blocks, list and properties.
+    """Serves PUT, GET and HEAD of ``/<account>/<container>/<blob>``, and PUT of its blocks and properties.
 
-    Mount it beside ``azure_queue_api``. A blob may be as large as in Azure and is stored as its body arrives.
-    Each write holds a slot of its run meanwhile. ``faults`` happen to writes.
+    Mount it next to ``azure_queue_api``. A blob may be as large as in Azure: it is stored while its body
+    arrives. Each write occupies one of the slots for uploads until it is stored. ``faults`` apply to writes.
     """
     container = account.container
     endpoint = account.public_blobs
@@ -124,7 +125,7 @@ def azure_blob_api(
 
 
 def _in_memory(parameters: Mapping[str, str]) -> int:
-    """How many bytes of the body are in memory at once: a block is, a whole blob is stored in pieces."""
+    """How many bytes of the body are in memory at once: all of a block, but only a piece of a whole blob."""
     return min(request.content_length or 0, _MAX_BLOCK if "comp" in parameters else BLOCK)
 
 
@@ -147,7 +148,7 @@ def _read(container: BlobContainer, name: str) -> Response:
         response.headers["x-ms-error-code"] = "ConditionNotMet"
         response.response, response.status_code = [], status
         return response
-    # clients of Azure send x-ms-range
+    # Azure's clients send x-ms-range
     environ = {"HTTP_RANGE": request.headers.get("x-ms-range") or request.headers.get("range", "")}
     environ["REQUEST_METHOD"] = request.method
     # an invalid or multiple range is ignored. Source: RFC 9110, 14.2
@@ -160,7 +161,7 @@ def _read(container: BlobContainer, name: str) -> Response:
     except RequestedRangeNotSatisfiable:
         raise AzureError("InvalidRange", headers={"Content-Range": f"bytes */{length}"}) from None
     is_part = response.status_code == 206
-    if properties.md5:  # Content-MD5 is that of the body
+    if properties.md5:  # Content-MD5 describes the body of the answer
         response.headers["x-ms-blob-content-md5" if is_part else "Content-MD5"] = properties.md5
     if request.headers.get(_PART_MD5) == "true":
         if not is_part or response.content_length > _MAX_PART_WITH_MD5:
@@ -180,7 +181,10 @@ def _read_metadata(container: BlobContainer, name: str) -> Response:
 
 
 def _unmet_condition(properties: BlobProperties) -> int:
-    """412 or 304 where the blob does not meet a condition of the request, else 0. Source: RFC 9110, 13.2."""
+    """Returns 412 or 304 if the blob does not meet a condition of the request, else 0.
+
+    Source: RFC 9110, 13.2.
+    """
     etag = properties.etag.strip('"')
     modified = properties.modified.replace(microsecond=0)
     if request.if_match:
@@ -226,7 +230,7 @@ def _put_block(container: BlobContainer, waiter: Waiter, name: str, block_id: st
 
 
 def _put_block_list(container: BlobContainer, waiter: Waiter, name: str) -> Response:
-    options = _options(container, name)  # headers without x-ms-blob describe the list
+    options = _options(container, name)  # headers without x-ms-blob describe the list, not the blob
     body = _Body(waiter, _MAX_BLOCK_LIST)
     document = _whole(body)
     listed = waiter.run_long(lambda: _block_list(document))
@@ -268,7 +272,10 @@ def _describe(container: BlobContainer, name: str, *, is_metadata: bool) -> Resp
 
 
 def _options(container: BlobContainer, name: str) -> WriteOptions:
-    """Raises AzureError for a condition that the blob does not meet; the write is of that version then."""
+    """Returns the options of a write. If the request has conditions, it replaces only the checked version.
+
+    Raises AzureError if the blob does not meet a condition.
+    """
     metadata = _metadata()
     if request.if_none_match.star_tag:
         return WriteOptions(is_new=True, metadata=metadata)
@@ -281,7 +288,7 @@ def _options(container: BlobContainer, name: str) -> WriteOptions:
 
 
 def _content(*prefixes: str) -> tuple[str, str | None]:
-    """Content type and encoding, by the headers with the first of the prefixes that there are."""
+    """Returns content type and encoding, from the first header that exists for one of the prefixes."""
     content_type, encoding = (
         next(filter(None, (request.headers.get(f"{prefix}content-{name}") for prefix in prefixes)), None)
         for name in ("type", "encoding")
@@ -303,7 +310,7 @@ def _metadata() -> Mapping[str, str]:
 
 
 def _stored(body: "_Body", written: Written | None = None) -> Response:
-    """What Azure answers to each write; clients read no more from the first header than that it is there."""
+    """Returns what Azure answers to each write. Clients only check that the first header exists."""
     response = answer(201)
     response.headers["x-ms-request-server-encrypted"] = "true"
     response.headers.update(body.checked)
@@ -317,9 +324,11 @@ def _with_version(response: Response, written: Written) -> Response:
 
 
 class _Body:
-    """The body in chunks; raises AzureError, at its end if it is incomplete or has another sum than declared.
+    """The body of a write, in chunks.
 
-    Then it has an MD5, and ``checked`` has the headers with the sums.
+    Raises AzureError for wrong headers at once. At the end it raises AzureError if the body is incomplete or
+    its checksum differs from the declared one. After that it has its ``md5``. ``checked`` has the headers
+    with the declared checksums.
     """
 
     def __init__(self, waiter: Waiter, max_length: int, *md5_headers: str) -> None:
@@ -364,7 +373,7 @@ def _declared_md5(header: str) -> str | None:
 
 
 def _declared_sum(header: str, length: int, code: str) -> str | None:
-    """The header, if there is one; raises AzureError if it is not base64 of that many bytes."""
+    """Returns the header, if there is one. Raises AzureError if it is not base64 of ``length`` bytes."""
     text = request.headers.get(header)
     if text is None or bytes_of_base64(text) == length:
         return text
@@ -377,7 +386,7 @@ def _invalid_header(name: str, detail: str) -> AzureError:
 
 
 def _whole(chunks: Iterable[bytes]) -> bytes:
-    """The chunks in one piece, which are never in memory twice."""
+    """Returns the chunks in one piece. They are never in memory twice."""
     whole = BytesIO()
     for chunk in chunks:
         whole.write(chunk)
@@ -385,10 +394,10 @@ def _whole(chunks: Iterable[bytes]) -> bytes:
 
 
 def _block_list(body: bytes) -> Sequence[Block]:
-    """The kind and the id of each listed block. Raises AzureError.
+    """Returns the kind and the id of each listed block. Raises AzureError for any other document.
 
-    The document has one form, so that no entity, attribute or depth of a hostile one needs to be parsed; each
-    step is short, so that other threads go on.
+    Only the one form that clients write is read, without an XML parser: so entities, attributes and nesting
+    of a hostile document do no harm. Each step is short, so that other threads can go on.
     """
     wanted: list[Block] = []
     begin = _BEGIN_OF_LIST.match(body)

@@ -1,10 +1,9 @@
-"""The common part of Azure's queues and blobs: signed URLs, answers and errors.
+"""What Azure's queues and blobs have in common: signed URLs, answers and errors.
 
-This module never logs: a signature is a secret. Source: Azure's "Create a service SAS" (version 2015-04-05
-and later for queues, 2020-12-06 and later for blobs) and "Common REST API error codes", "Queue Storage error
-codes" and "Blob Storage error codes", whose sentences these are;
-docs/explanation/legacy-clients.md#signed-urls-and-xml; the error of each request:
-docs/reference/azure.md.
+A signature is a secret, so this module must never log. Sources: Azure's "Create a service SAS" (version
+2015-04-05 and later for queues, 2020-12-06 and later for blobs); "Common REST API error codes", "Queue
+Storage error codes" and "Blob Storage error codes", from which the sentences are;
+docs/explanation/legacy-clients.md#signed-urls-and-xml. docs/reference/azure.md has the error of each request.
 """
 
 import base64
@@ -30,7 +29,7 @@ from legacy_queue.domain.times import parse_time
 from legacy_queue.ports.queue import QueuedMessage
 from legacy_queue.services.control.fault import Fault
 
-API_PATH = "/azure"  # of signed URLs that this server answers: of embedded storage, or with control
+API_PATH = "/azure"  # of signed URLs that this server answers: on embedded storage, or with control
 
 # the fields that are signed after the resource, in this order
 _QUEUE_FIELDS = ("si", "sip", "spr", "sv")
@@ -39,11 +38,11 @@ _NEVER_GRANTED = ("sip", "snapshot", "ses", "rscc", "rsce", "rscl", "rsct")
 _SAS_FIELDS = {"sp", "st", "se", "sig"}
 _SIGNED = _SAS_FIELDS.union(_BLOB_FIELDS)
 _MAX_PARAMETERS = 50
-_DEFAULT_VERSION = "2021-12-02"  # of the answer to a request without a version
+_DEFAULT_VERSION = "2021-12-02"  # for a request that names none
 _FIRST_VERSION = date(2009, 9, 19)
 _CLIENT_REQUEST_ID = re.compile("[ -~]{1,1024}")
 _NOT_IN_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-_PROLOGUE = b'\xef\xbb\xbf<?xml version="1.0" encoding="utf-8"?>'  # byte for byte as Azure
+_PROLOGUE = b'\xef\xbb\xbf<?xml version="1.0" encoding="utf-8"?>'  # byte for byte as Azure sends it
 _ERRORS = """
 AuthenticationFailed 403 Server failed to authenticate the request. Make sure the value of Authorization \
 header is formed correctly including the signature.
@@ -82,7 +81,7 @@ RequestBodyTooLarge 413 The request body is too large and exceeds the maximum pe
 ServerBusy 503 The server is currently unable to receive requests. Please retry your request.
 UnsupportedHttpVerb 405 The resource doesn't support specified Http Verb.
 """
-_INJECTED = {  # the code of a status, for that method or for all
+_INJECTED = {  # the code for a status, for one method or for all methods
     "400": "InvalidInput",
     "401": "NoAuthenticationInformation",
     "403": "AuthenticationFailed",
@@ -105,10 +104,11 @@ _SENTENCES = dict(line.partition(" ")[::2] for line in _ERRORS.strip().splitline
 
 
 class AzureError(Exception):
-    """An error of Azure; ``detail`` is a sentence about the accepted values, which the answer has as Reason.
+    """An error as Azure answers it.
 
-    ``parameter`` is the query parameter that is wrong, ``elements`` are further ones of the answer.
-    A failed authentication has no detail; only the record has the ``reason``.
+    ``detail`` says what was expected; the answer has it as the element Reason. ``parameter`` names the wrong
+    query parameter, and ``elements`` are more elements of the answer. After a failed authentication the
+    answer has no detail: only the record of the request gets the ``reason``.
     """
 
     def __init__(
@@ -137,17 +137,17 @@ class AzureError(Exception):
 
 
 class RecordedRequest(Protocol):
-    """What the log and the journal say of a request: the gateway fills in what it knows."""
+    """What the log and the journal say about a request. The gateway fills in what it knows."""
 
     endpoint: str | None
     queue: WorkQueue | None
     runs: Sequence[RunKey]
     url_expires: str | None
-    messages: Sequence[QueuedMessage] | None  # that the request has received
+    messages: Sequence[QueuedMessage] | None  # messages that the request has received
     reason: str | None  # why it got an error
 
 
-RecordOf = Callable[[dict[str, Any]], RecordedRequest]  # of a WSGI environment
+RecordOf = Callable[[dict[str, Any]], RecordedRequest]  # takes the WSGI environ
 
 
 class Faults(Protocol):
@@ -156,18 +156,18 @@ class Faults(Protocol):
     def cause_fault(
         self, environ: dict[str, Any], endpoint: str, task_id: str = "", *, has_message: bool = False
     ) -> Fault | None:
-        """The fault of a request about this task, if any; raises InjectedError."""
+        """Returns the fault that happens to a request about this task, if any. Raises InjectedError."""
 
 
 def blueprint_of(name: str, rule: str, serve: Callable[[str], Response], record_of: RecordOf) -> Blueprint:
-    """A blueprint for the rule and any method; it answers an AzureError as Azure does."""
+    """A blueprint that serves the rule for every method, and answers errors as Azure does."""
 
     def refused(error: AzureError) -> Response:
         record_of(request.environ).reason = error.reason
         return _error(error.status, error.code, error.message, error.elements, error.headers)
 
     def add_route(state: BlueprintSetupState) -> None:
-        # slashes are not merged: a redirect would repeat the SAS
+        # slashes are not merged: Werkzeug would redirect, and the redirect would repeat the SAS
         endpoint = f"{name}.serve"
         route = state.app.url_rule_class(
             f"{state.url_prefix or ''}{rule}", endpoint=endpoint, methods=None, merge_slashes=False
@@ -187,9 +187,9 @@ def blueprint_of(name: str, rule: str, serve: Callable[[str], Response], record_
 
 
 def _version(parameters: Mapping[str, str]) -> str:
-    """The version of Azure's API that the request asks for, by parameter, by header, or as its SAS has it.
+    """Returns the version of Azure's API that the request names: in a parameter, in a header, or in its SAS.
 
-    Raises AzureError for a version that never was.
+    Raises AzureError for a version that cannot exist.
     """
     named, header = parameters.get("api-version"), request.environ.get("HTTP_X_MS_VERSION")
     signed = parameters.get("sv", "")
@@ -203,7 +203,7 @@ def _version(parameters: Mapping[str, str]) -> str:
 
 @lru_cache(maxsize=100)
 def _is_version(text: str) -> bool:
-    """Every day since the first version passes: this server answers all versions alike."""
+    """Whether the text is a date since the first version. This server answers all versions alike."""
     try:
         return bool(re.fullmatch("[0-9]{4}-[0-9]{2}-[0-9]{2}", text)) and (
             date.fromisoformat(text) >= _FIRST_VERSION
@@ -213,16 +213,17 @@ def _is_version(text: str) -> bool:
 
 
 def authenticated(resource: str, permission: str, key: str, now: datetime) -> dict[str, str]:
-    """Check the SAS for this resource and permission; the other parameters of the request, and the ``si`` of
-    a queue's URL, which names who asked for it.
+    """Checks the SAS for this resource and permission. Returns the other parameters of the request.
 
-    ``resource`` is ``/queue/<account>/<queue>`` or ``/blob/<account>/<container>/<blob>``, ``key`` is base64.
-    Raises AzureError, also for a signed range of addresses (``sip``), response header (``rsct`` and so on),
-    snapshot or encryption scope, and a blob's ``si``: this server issues none. ``rscd=attachment`` is
-    accepted, since every answer is an attachment. Decoded values are checked, because clients may encode them
-    differently.
+    For a queue these include ``si``, which names the client that asked for the URL. ``resource`` is
+    ``/queue/<account>/<queue>`` or ``/blob/<account>/<container>/<blob>``, and ``key`` is base64. The check
+    uses decoded values, because clients may encode them differently.
+
+    Raises AzureError for a wrong SAS, and for options that this server never signs: a range of addresses
+    (``sip``), response headers (``rsct`` and so on), a snapshot, an encryption scope, and ``si`` for a blob.
+    ``rscd=attachment`` is allowed, because every answer is an attachment.
     """
-    if request.method == "OPTIONS":  # a browser asks for a page of another origin
+    if request.method == "OPTIONS":  # a browser asks on behalf of a page of another origin
         raise AzureError("CorsPreflightFailure")
     g.azure_parameters = parameters = _parameters()
     g.azure_version = _version(parameters)
@@ -249,10 +250,10 @@ def authenticated(resource: str, permission: str, key: str, now: datetime) -> di
 
 
 def _parameters() -> dict[str, str]:
-    """The decoded parameters; raises AzureError for a doubled one that is signed: it would be ambiguous.
+    """Returns the decoded parameters. Raises AzureError if a signed parameter is there twice.
 
-    Of any other the first counts, as in Azurite: Azure's JavaScript client appends its own
-    ``visibilitytimeout`` to that of a poll URL.
+    For other parameters the first one counts, as in Azurite: Azure's JavaScript client appends its own
+    ``visibilitytimeout`` to the one in a poll URL.
     """
     query = request.query_string.decode("latin-1")
     try:
@@ -282,13 +283,13 @@ def _is_granted(parameters: Mapping[str, str]) -> bool:
 
 
 def check_timeout(parameters: Mapping[str, str]) -> None:
-    """Raise AzureError for a ``timeout`` that is no number; any number passes, and changes nothing."""
+    """Raises AzureError if ``timeout`` is not a number. A number changes nothing."""
     if not re.fullmatch("[0-9]{1,9}", parameters.get("timeout", "30")):
         raise AzureError("InvalidQueryParameterValue", "expected a number of seconds", parameter="timeout")
 
 
 def bytes_of_base64(text: str) -> int | None:
-    """How many bytes the text means, None where it is not base64."""
+    """Returns how many bytes the text encodes, or None if it is not base64."""
     try:
         return len(base64.b64decode(text, validate=True))
     except ValueError:
@@ -296,7 +297,7 @@ def bytes_of_base64(text: str) -> int | None:
 
 
 def element(tag: str, **texts: str) -> etree._Element:
-    """An element with a child element for each of the texts."""
+    """Returns an element with one child element for each text."""
     parent = etree.Element(tag)
     for name, text in texts.items():
         etree.SubElement(parent, name).text = _NOT_IN_XML.sub("\ufffd", text)
@@ -308,7 +309,7 @@ def _document(root: etree._Element) -> bytes:
 
 
 def answer(status: int, root: etree._Element | None = None) -> Response:
-    """An answer with XML as Azure writes it, without line breaks and with ``<a />``, or without a body."""
+    """Returns an answer without a body, or with XML as Azure writes it: no line breaks, and ``<a />``."""
     if root is None:
         response = Response(status=status)
         del response.headers["Content-Type"]
@@ -317,7 +318,7 @@ def answer(status: int, root: etree._Element | None = None) -> Response:
 
 
 def _injected(error: InjectedError) -> Response:
-    """With Azure's code for the status, or else the code of the fault."""
+    """The answer of a fault, with Azure's code for its status. If Azure has none, it has the fault's code."""
     of_method = _INJECTED.get(f"{request.method} {error.status}")
     return _error(error.status, of_method or _INJECTED.get(str(error.status), error.code), error.message)
 
@@ -344,7 +345,7 @@ def _error_element(
 
 
 def bare_error(code: str, message: str, request_id: str) -> tuple[dict[str, str], bytes]:
-    """The headers and the body of an error whose request no application has seen."""
+    """Returns headers and body of an error for a request that did not get as far as an application."""
     headers = {
         "Content-Type": "application/xml",
         "x-ms-error-code": code,
@@ -355,14 +356,17 @@ def bare_error(code: str, message: str, request_id: str) -> tuple[dict[str, str]
 
 
 def _request_id() -> str:
-    """Of this request, in its headers and in the message of its error."""
+    """The id of this request, for the headers of the answer and for the message of an error."""
     if "azure_request_id" not in g:
         g.azure_request_id = str(uuid.uuid4())
     return str(g.azure_request_id)
 
 
 def _with_common_headers(response: Response) -> Response:
-    """As each answer of Azure has them; the server adds Date. Any other error becomes one of Azure."""
+    """Adds the headers that every answer of Azure has, except Date, which the server adds.
+
+    It also turns errors of other parts of the server into errors of Azure.
+    """
     if response.status_code >= 400 and "x-ms-error-code" not in response.headers:
         ours = response.get_json(silent=True) or {}
         code = _INJECTED.get(str(response.status_code)) or ours.get("code", "InternalError")

@@ -1,7 +1,6 @@
-"""The part of Azure Queue Storage that a worker uses: receiving and deleting with a signed URL.
+"""The part of Azure Queue Storage that a worker uses: it receives and deletes messages by signed URLs.
 
-It serves any storage, in memory or behind the gateway. Requests carry their SAS in the query: this
-module never logs them.
+It works with every storage. The query of a request has its SAS, so this module must never log a request.
 """
 
 import re
@@ -31,12 +30,12 @@ from legacy_queue.gateway.faulty_messages import FaultyMessages
 from legacy_queue.ports import Clock, queue
 from legacy_queue.stores import Storage
 
-_DENIED = (  # methods of Azure that the permission to process does not allow, by segments after the queue's
+_DENIED = (  # methods that the permission to process does not allow, by the segments after the queue
     ("GET", "HEAD", "PUT", "DELETE"),
     ("GET", "POST", "DELETE"),  # peek, put, clear
     ("PUT",),  # update
 )
-_ENDPOINTS = {("GET", 1): RECEIVE, ("DELETE", 2): DELETE}  # by segments after the queue's
+_ENDPOINTS = {("GET", 1): RECEIVE, ("DELETE", 2): DELETE}  # by method and number of segments after the queue
 _MAX_MESSAGES = 32
 _MAX_VISIBILITY = 7 * 24 * 60 * 60  # seconds
 
@@ -48,11 +47,11 @@ def azure_queue_api(
     record_of: RecordOf,
     record_poll: Callable[[WorkQueue, str], None],
 ) -> Blueprint:
-    """``GET /<account>/<queue>/messages`` and ``DELETE /<account>/<queue>/messages/<messageId>``.
+    """Serves ``GET /<account>/<queue>/messages`` and ``DELETE /<account>/<queue>/messages/<messageId>``.
 
-    Mount it where the signed URLs point. A SAS is checked for the scheme of the request: behind a proxy that
-    ends TLS, the application must know the original scheme. ``record_poll`` gets the queue of a poll and who
-    asked for its URL.
+    Mount it where the signed URLs point. A SAS may be limited to https, so behind a proxy that ends TLS the
+    application must know the scheme of the client. For each poll ``record_poll`` gets the queue, and the
+    client that asked for the URL.
     """
     account = storage.account
     name = account.public_queues.account
@@ -66,7 +65,7 @@ def azure_queue_api(
         record = record_of(request.environ)
         record.endpoint = _ENDPOINTS.get((request.method, len(resource)), "azure.other")
         if segments[0] != name or not queue_name:
-            raise AzureError("AuthenticationFailed", reason="the URL is of another account")
+            raise AzureError("AuthenticationFailed", reason="the URL names another account")
         parameters = authenticated(f"/queue/{name}/{queue_name}", "p", key, clock.wall_time())
         caller = _caller(parameters.pop("si", ""))
         polled = storage.work_queues.named(queue_name)
@@ -133,7 +132,7 @@ def _delete(
         source.delete(MessageLease(message_id, receipt))
     except queue.QueueNotFound:
         raise AzureError("QueueNotFound") from None
-    except queue.LeaseLost:  # deleted, received again since, or the receipt of another message
+    except queue.LeaseLost:  # it was deleted, or received again, or another message has this receipt
         raise AzureError("MessageNotFound") from None
     return answer(204)
 

@@ -1,7 +1,7 @@
-"""The CRC-64 of Azure Storage, which is that of NVMe: reflected, all ones before and after.
+"""The CRC-64 of Azure Storage. It is the one of NVMe: reflected, and inverted before and after.
 
-Source: "Put Blob", x-ms-content-crc64; the polynomial is that of Azure's SDKs. Microsoft's library for it,
-azure-storage-extensions, is a beta that is not meant for direct use.
+Source: "Put Blob", x-ms-content-crc64; the polynomial is from Azure's SDKs. Microsoft's library for it,
+azure-storage-extensions, is a beta and not meant for direct use.
 """
 
 from collections.abc import Sequence
@@ -10,15 +10,15 @@ from functools import cache
 _POLYNOMIAL = 0xAD93D23594C93659  # without x^64; bit n is the coefficient of x^n
 _REFLECTED = 0x9A6C9329AC4BC9B5
 _ONES = 2**64 - 1
-_SHORTEST = 128  # bits that are not folded
+_SHORTEST = 128  # bits; a number of this length is not folded further
 
 
 def crc64(data: bytes, before: int = 0) -> int:
-    """The CRC-64 of ``data`` behind what has the CRC-64 ``before``.
+    """Returns the CRC-64 of all bytes so far: ``before`` is the CRC-64 of the bytes before ``data``.
 
-    A loop over bytes would take seconds for a block. So the bits, as the coefficients of one polynomial, are
-    folded: the front half is multiplied by a power of x modulo _POLYNOMIAL and added to the rest, which has
-    the same remainder. In Python that is some shifts of one long number.
+    A loop over bytes would take seconds for a block. Instead the bits are the coefficients of one polynomial,
+    which is folded: its front half, times a power of x modulo _POLYNOMIAL, is added to the other half. The
+    sum has the same remainder and half the length. In Python this is a few shifts of one long number.
     """
     state = before ^ _ONES
     if len(data) < 8:
@@ -36,7 +36,7 @@ def crc64(data: bytes, before: int = 0) -> int:
 
 
 def _folded(number: int, bits: int, length: int) -> int:
-    """A polynomial of ``length`` bits with the same remainder; ``bits`` are at most 2 * length - 64."""
+    """Returns a polynomial of ``length`` bits with the same remainder. At most, bits = 2 * length - 64."""
     front = bits - length
     moved = number & ((1 << front) - 1)
     number >>= front
@@ -47,7 +47,7 @@ def _folded(number: int, bits: int, length: int) -> int:
 
 @cache
 def _powers(exponent: int) -> Sequence[int]:
-    """The powers of x in the remainder of x^exponent."""
+    """Returns the powers of x in the remainder of x^exponent."""
     remainder = 1
     for digit in f"{exponent:b}":
         remainder = _reduced(sum(1 << 2 * power for power in range(64) if remainder >> power & 1))  # squared

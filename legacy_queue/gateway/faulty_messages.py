@@ -1,4 +1,4 @@
-"""Faults of messages that are received and deleted through signed URLs."""
+"""Applies faults to messages that are received and deleted by signed URLs."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -21,9 +21,10 @@ _MIN_TIME_TO_LIVE = timedelta(seconds=1)
 
 
 class FaultyMessages:
-    """Applies faults to messages, except to the copy of a doubled message.
+    """Applies faults to messages, but never to the copy that a ``double`` made.
 
-    For a fault of a delete, it knows the run of a message that this process has received.
+    It remembers the runs of messages that this process delivered, because a delete only names the message,
+    and a fault may be about one task.
     """
 
     def __init__(self, faults: Faults, record_of: RecordOf, clock: Clock) -> None:
@@ -34,7 +35,7 @@ class FaultyMessages:
         self._copies: SharedLruCache[str, bool] = SharedLruCache(_MAX_CACHED)
 
     def receive(self, source: Queue, count: int, hidden_for: timedelta) -> Sequence[QueuedMessage]:
-        """As ``Queue.receive``, without messages that a fault loses."""
+        """Does the same as ``Queue.receive``, without the messages that a fault loses."""
         self._faults.cause_fault(request.environ, RECEIVE)
         received = source.receive(count, hidden_for)
         delivered = [
@@ -44,13 +45,13 @@ class FaultyMessages:
         return delivered
 
     def delete(self, message_id: str) -> None:
-        """Call this before a delete; raises InjectedError."""
+        """Applies faults before a delete. Raises InjectedError."""
         run = self._runs.get(message_id)
         self._record_of(request.environ).runs = [run] if run else ()
         self._faults.cause_fault(request.environ, DELETE, run[0] if run else "")
 
     def _apply_fault(self, source: Queue, message: QueuedMessage, hidden_for: timedelta) -> Effect | None:
-        """Apply a fault to the message; its effect, if any."""
+        """Applies a fault to the message. Returns its effect, if there is one."""
         run = run_of(message)
         if run:
             self._runs.put(message.lease.message_id, run)
@@ -61,7 +62,7 @@ class FaultyMessages:
         task_id = run[0] if run else ""
         fault = self._faults.cause_fault(request.environ, RECEIVE, task_id, has_message=True)
         effect = fault.effect if fault else None
-        with suppress(LeaseLost):  # the message has expired meanwhile
+        with suppress(LeaseLost):  # the message may have expired since
             match effect:
                 case "lose":
                     source.delete(message.lease)
@@ -74,5 +75,5 @@ class FaultyMessages:
 
 
 def _time_left(message: QueuedMessage, now: datetime) -> timedelta | None:
-    """None for a message that never expires."""
+    """Returns None if the message never expires."""
     return None if message.expires.year == MAXYEAR else max(_MIN_TIME_TO_LIVE, message.expires - now)

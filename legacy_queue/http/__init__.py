@@ -1,5 +1,6 @@
 """The HTTP contract as a Flask application.
 
-At the top is the way of each request: path, Hawk, scopes, body, answer, log. ``endpoints`` declares what can
-be called, ``page`` is for eyes. Nothing here decides what a task becomes, or reads storage by itself.
+The modules of this folder carry each request through its path, signature, scopes, body, answer and log.
+``endpoints`` declares what can be called, ``page`` has the web pages. Nothing here decides what happens to a
+task, or reads storage itself.
 """

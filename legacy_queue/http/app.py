@@ -1,4 +1,4 @@
-"""The Flask application: the declared endpoints, and pages about the server."""
+"""Makes the Flask application: the declared endpoints, and the references and pages about the server."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -26,12 +26,12 @@ DEVELOPMENT_HEADERS = (("x-legacy-queue-development", "anyone who reaches this s
 
 
 def create_app(site: Site) -> Flask:
-    """The application: the endpoints, pages about the server, and references.
+    """Returns the application with the endpoints, the pages about the server, and the references.
 
-    If the site ``is_development``, each answer says so in a header.
+    If ``site.is_development``, each answer has a header that says so.
     """
     services = site.services
-    # its templates and static files are of the page
+    # it finds templates and static files in the folder of the page
     app = FlaskApp("legacy_queue.http.page", TrustedProxies(site.proxies))
     app.jinja_env.globals["pages"] = served_by("page")  # for the navigation
     app.jinja_env.filters["number"] = "{:,}".format
@@ -75,7 +75,7 @@ def create_app(site: Site) -> Flask:
 
 
 def _add_monitoring(app: Flask, site: Site) -> None:
-    """Serve /ready and /metrics, which need no credentials."""
+    """Adds /ready and /metrics, which need no credentials."""
 
     @app.get("/ready")
     def ready() -> Mapping[str, Any]:
@@ -106,7 +106,7 @@ def _add_references(app: Flask, site: Site) -> None:
     def schema(name: str) -> Mapping[str, Any]:
         if name not in SCHEMAS:
             known = ", ".join(sorted(SCHEMAS))
-            raise ResourceNotFound(f"there is no schema {name[:100]!r}; there are {known}")
+            raise ResourceNotFound(f"there is no schema {name[:100]!r}: expected one of {known}")
         return {
             "$id": f"{site.root_url}/schemas/queue/v1/{name}.json#",
             "$schema": "http://json-schema.org/draft-07/schema#",

@@ -1,4 +1,4 @@
-"""The connection of a request: the client behind proxies, the body as it arrives, whether anyone waits."""
+"""The connection of a request: the client behind proxies, the body, and whether the client still waits."""
 
 import ipaddress
 import socket
@@ -24,17 +24,17 @@ _HEADERS = frozenset(
 
 
 class TrustedProxies:
-    """What proxies say of the requests that they forward: believed of peers in ``networks``, else removed."""
+    """Trusts the forwarding headers of peers in ``networks``, and removes those of all other peers."""
 
     def __init__(self, networks: Sequence[Network]) -> None:
         self._networks = networks
         self._is_trusted = lru_cache(1024)(self._is_in_networks)
 
     def apply(self, environ: dict[str, Any]) -> None:
-        """After this, address and scheme are the client's, and the other headers those of a trusted proxy.
+        """Sets the client's address and scheme, and removes forwarding headers that cannot be trusted.
 
-        The client's address is the last of X-Forwarded-For, which the proxy saw itself; the scheme is the
-        first of X-Forwarded-Proto, by which the client came.
+        The address is the last one in X-Forwarded-For, because the proxy itself saw it. The scheme is the
+        first one in X-Forwarded-Proto, with which the client came.
         """
         if self._networks and self._is_trusted(environ.get("REMOTE_ADDR", "")):
             if addresses := environ.get("HTTP_X_FORWARDED_FOR"):
@@ -56,10 +56,10 @@ class TrustedProxies:
 
 
 class TimedBody:
-    """A request's body.
+    """A request's body, whose read errors are errors of the queue.
 
-    A read raises ServiceUnavailable on the TimeoutError of gunicorn's worker, and MalformedPayload on any
-    other error, such as malformed chunks or a closed connection. gunicorn closes the connection then.
+    If gunicorn's worker raises TimeoutError, a read raises ServiceUnavailable. For any other error, such as
+    malformed chunks or a closed connection, it raises MalformedPayload. gunicorn then closes the connection.
     """
 
     def __init__(self, body: Any) -> None:
@@ -69,16 +69,16 @@ class TimedBody:
         try:
             return bytes(self._body.read(size))
         except TimeoutError:
-            raise ServiceUnavailable("the body came too slowly: send it again") from None
+            raise ServiceUnavailable("the body arrived too slowly: send it again") from None
         except Exception as error:  # noqa: BLE001  gunicorn has many
             raise MalformedPayload(f"the body cannot be read ({type(error).__name__})") from None
 
 
 def disconnected(environ: Mapping[str, Any]) -> Callable[[], bool]:
-    """Whether the client has closed its side of the connection, or the connection is broken.
+    """Returns a function that says whether the client has closed the connection, or it is broken.
 
-    The function may be called at any time. It costs a system call and reads nothing. Only the server of
-    ``legacy-queue serve`` hands over the connection; under another server the client counts as connected.
+    You can call the function at any time. It makes one system call and reads nothing. Only the server of
+    ``legacy-queue serve`` passes the connection on: with any other server the client counts as connected.
     """
     client: Any = environ.get("gunicorn.socket")
 

@@ -1,4 +1,4 @@
-"""The current application, which a reset replaces by a new one."""
+"""Passes requests to the current application, which a reset replaces."""
 
 from collections.abc import Callable, Iterable
 from datetime import timedelta
@@ -13,7 +13,7 @@ from legacy_queue.http.request_log import Environ, WsgiApp
 
 log = structlog.get_logger()
 
-_TIMEOUT = timedelta(seconds=2)  # for requests under way to end
+_TIMEOUT = timedelta(seconds=2)  # within which requests under way should end
 
 
 class CurrentApp:
@@ -24,7 +24,7 @@ class CurrentApp:
         self._app = app
         self._timeout = timeout.total_seconds()
         self._changed = Condition()
-        self._under_way: set[object] = set()  # changed without a lock: it would slow each request
+        self._under_way: set[object] = set()  # changed without a lock, which would slow down each request
         self._replacing = 0
         self._is_replaced = False
 
@@ -43,10 +43,10 @@ class CurrentApp:
             raise
 
     def replace(self, end: Callable[[], None], make: Callable[[], WsgiApp]) -> None:
-        """Call ``end``, wait until requests under way have ended, then serve with the result of ``make``.
+        """Calls ``end``, waits until the requests under way have ended, then serves the result of ``make``.
 
-        A request calls this; the replacement does not wait for that request. New requests wait meanwhile. If
-        ``make`` raises, so does this, and the old application stays.
+        New requests wait meanwhile. The request that calls this is not waited for. If ``make`` raises an
+        exception, this raises it too, and the old application stays.
         """
         with self._changed:
             self._replacing += 1

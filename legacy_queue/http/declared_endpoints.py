@@ -1,4 +1,4 @@
-"""Every endpoint of the server, as its module declares it."""
+"""Lists every endpoint of the server. Each module of ``endpoints`` declares its own."""
 
 from legacy_queue.http.endpoint import Endpoint
 from legacy_queue.http.endpoints import (
@@ -26,7 +26,7 @@ _MODULES = (
     *(legacy_stubs, migration, inspect, event_stream, control, pages, actions),
 )
 
-# once each: a module that imports the endpoint of another comes after that one
+# Each is listed once: a module that imports an endpoint must come after the module that declares it.
 DECLARED = tuple(
     dict.fromkeys(
         value for module in _MODULES for value in vars(module).values() if isinstance(value, Endpoint)
@@ -35,7 +35,7 @@ DECLARED = tuple(
 
 
 def served_by(*services: str) -> tuple[Endpoint, ...]:
-    """The endpoints of these services."""
+    """Returns the endpoints of these services, in the order of the reference."""
     return tuple(endpoint for endpoint in DECLARED if endpoint.service in services)
 
 

@@ -1,4 +1,4 @@
-"""Injects faults into requests: around the handlers of endpoints, and at signed URLs."""
+"""Injects faults into requests to endpoints and to signed URLs."""
 
 import re
 from collections.abc import Callable
@@ -30,16 +30,16 @@ _CODES = {
 
 
 class FaultInjection:
-    """Decides about each request whether a fault happens to it. ``stopping`` ends delays."""
+    """Decides for each request whether a fault happens to it. When ``stopping`` is set, delays end."""
 
     def __init__(self, faults: FaultRegistry, stopping: Flag) -> None:
         self._faults = faults
         self._stopping = stopping
 
     def handle(self, call: Call) -> Reply:
-        """The answer of the call's handler, or that of a fault.
+        """Returns the answer of the call's handler, or the answer of a fault.
 
-        A call with invalid credentials has no faults.
+        No fault happens to a call with invalid credentials.
         """
         if call.failure:
             return call.endpoint.handler(call)
@@ -58,10 +58,10 @@ class FaultInjection:
         *,
         has_message: bool = False,
     ) -> Fault | None:
-        """Apply the delay or the error of a fault to a request about the task; the fault, if any.
+        """Applies the delay or the error of a fault to a request about the task. Returns the fault, if any.
 
-        ``worker`` and ``has_message`` are those of ``FaultRegistry.next``. Raises InjectedError for a fault
-        that happens before the request is carried out.
+        ``worker`` and ``has_message`` mean the same as in ``FaultRegistry.next``. Raises InjectedError if the
+        fault prevents the request.
         """
         fault = self._faults.next(endpoint, task_id, worker, has_message=has_message)
         if fault is None:
@@ -77,7 +77,7 @@ class FaultInjection:
 
 
 def target_of(endpoint: Endpoint) -> Target:
-    """The filters of a fault that apply to the endpoint. The worker of a run is looked up."""
+    """Returns which filters a fault of this endpoint may have. A run's worker is looked up when needed."""
     body = SCHEMAS[endpoint.input].get("properties", {}) if endpoint.input else {}
     has_worker = "workerId" in endpoint.args or "workerId" in body or "runId" in endpoint.args
     return Target(endpoint.name, "taskId" in endpoint.args, has_worker)
@@ -94,13 +94,13 @@ def _worker(call: Call) -> str:
 
 
 def _error(fault: Fault) -> InjectedError:
-    status = int(fault.wire.get("status", 503))  # not sent if the connection is dropped
+    status = int(fault.wire.get("status", 503))  # if the connection is dropped, nobody sees it
     message = fault.wire.get("message", f"a fault makes {fault.endpoint} answer {status}")
     return InjectedError(f"{message} (fault {fault.fault_id})", status, _code(status))
 
 
 def _code(status: int) -> str:
-    """The code of the server's own errors, else the name of the status in HTTP."""
+    """Returns the code that the server uses for this status, or the name that HTTP gives it."""
     if status in _CODES:
         return _CODES[status]
     with suppress(ValueError):

@@ -1,6 +1,7 @@
-"""Flask as this server uses it: raw paths, and routes that are compiled once in a process.
+"""Flask as this server uses it: with raw paths, and with routes that a process compiles only once.
 
-A reset builds the application anew, and so does each test. Most of that time would go into compiling routes.
+Each reset and each test builds a new application. Without the cache most of that time would go into compiling
+routes.
 """
 
 from collections.abc import Iterable, Iterator
@@ -16,19 +17,19 @@ from werkzeug.routing import BaseConverter, Map, MapAdapter, Rule, RuleFactory
 from legacy_queue.http.client_connection import TrustedProxies
 from legacy_queue.http.request_log import Environ, begin
 
-_compiled: dict[tuple[Any, ...], Map] = {}  # by the content of the rules; a process has few
+_compiled: dict[tuple[Any, ...], Map] = {}  # by the content of the rules; a process has few different ones
 _lock = Lock()
 
 
 class Rest(BaseConverter):
-    """The rest of a path, slashes included."""
+    """The rest of a path, including slashes."""
 
     regex = ".*"
     part_isolating = False
 
 
 class UrlMap(Map):
-    """The routes of one application. They are compiled for its first request; none is added after that."""
+    """The routes of one application. Its first request compiles them, and none can be added after that."""
 
     default_converters = ImmutableDict({**Map.default_converters, "rest": Rest})
 
@@ -44,7 +45,7 @@ class UrlMap(Map):
 
     @cached_property
     def compiled(self) -> Map:
-        """The map that all applications with the same routes share. Slashes in a path are not merged."""
+        """The compiled map, shared by all applications with the same routes. It never merges slashes."""
         key = tuple((rule.rule, rule.endpoint, *sorted(rule.methods or ())) for rule in self._routes)
         with _lock:
             if key not in _compiled:
@@ -53,14 +54,14 @@ class UrlMap(Map):
 
 
 class _Request(Request):
-    """A request whose limits each view may set. Flask before 3.1 reads them from the configuration alone."""
+    """A request whose limits a view can set. Flask before 3.1 reads them only from the configuration."""
 
     max_content_length: int | None = None
     max_form_memory_size: int | None = 500_000
 
 
 class _NoSession(SessionInterface):
-    """Flask keeps nothing for a browser: the page signs a cookie of its own."""
+    """No session of Flask: the web page signs a cookie of its own."""
 
     _empty = NullSession()
 
@@ -69,7 +70,7 @@ class _NoSession(SessionInterface):
 
 
 class FlaskApp(Flask):
-    """The Flask of ``create_app``. PATH_INFO is the path as it was sent."""
+    """The Flask class of ``create_app``. PATH_INFO is the path as the client sent it."""
 
     request_class = _Request
     session_interface = _NoSession()
@@ -86,11 +87,11 @@ class FlaskApp(Flask):
         return super().wsgi_app(environ, start_response)
 
     def ensure_sync(self, func: Any) -> Any:
-        """No function of this server is a coroutine: Flask looks at five of them in each request."""
+        """Returns the function. None is a coroutine here, and Flask would check five in each request."""
         return func
 
     def create_url_adapter(self, request: Request | None) -> MapAdapter | None:
-        """By the raw path alone: no rule names a host."""
+        """Routes by the raw path alone, because no rule names a host."""
         if request is None:
             return None
         path = request.environ["PATH_INFO"]

@@ -1,4 +1,4 @@
-"""The metrics of a process. The number of values of every label is bounded."""
+"""The metrics of one server process. Every label has a limited number of values."""
 
 import platform
 from collections.abc import Iterable, Iterator, Sequence
@@ -23,18 +23,18 @@ from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.http.request_log import RequestRecord
 from legacy_queue.services.services import Services
 
-OTHER_POOLS = "other"  # no name of a pool: that has a slash
-# seconds; a claimWork waits up to 20
+OTHER_POOLS = "other"  # cannot be the name of a pool, which has a slash
+# seconds; claimWork waits up to 20
 _BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25)
 
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
 class Metrics:
-    """The metrics of this process since its start, or since a reset."""
+    """The metrics of this process since its start or its last reset."""
 
     def __init__(self, storage: str, max_pools: int) -> None:
-        """``storage`` is the kind of it. ``max_pools`` pools have values of their own."""
+        """``storage`` is the kind of storage. Only the first ``max_pools`` pools have values of their own."""
         self._registry = CollectorRegistry()
         self._max_pools = max_pools
         ProcessCollector(registry=self._registry)
@@ -42,14 +42,14 @@ class Metrics:
         Info(
             "legacy_queue_build", "The version, Python and storage of this process.", registry=self._registry
         ).info(build)
-        answered = self._counter("requests", "Requests that were answered.", "endpoint", "status")
+        answered = self._counter("requests", "Requests that the server answered.", "endpoint", "status")
         seconds = self._histogram("request", "Seconds from a request to the end of its answer.", "endpoint")
         operations = self._histogram(
             "operation",
-            "Seconds of an operation on storage (file, or table, queue, blob) or the broker.",
+            "Seconds that an operation on storage (file, or table, queue, blob) or the broker took.",
             "service",
         )
-        # looked up in less time than the labels, which take a lock
+        # cached, because a look-up of labels takes a lock
         self._answered_of = cache(answered.labels)
         self._seconds_of = cache(seconds.labels)
         self._operations_of = cache(operations.labels)
@@ -58,26 +58,28 @@ class Metrics:
         )
 
     def observe(self, service: str, seconds: float, is_answered: bool) -> None:
-        """Count an operation of storage or broker, as ports.Observe."""
+        """Counts an operation on storage or broker. It is a ``ports.Observe``."""
         self._operations_of(service).observe(seconds)
         if not is_answered:
             self._failed.labels(service).inc()
 
     def answered(self, record: RequestRecord) -> None:
-        """Count a request. Without an endpoint its label is ``none``."""
+        """Counts a request. If it has no endpoint, its label is ``none``."""
         name = record.endpoint or "none"
         self._answered_of(name, record.status).inc()
         self._seconds_of(name).observe(record.ms / 1000)
 
     def watch(self, services: Services) -> None:
-        """Read these services when the metrics are read. Called once."""
-        self._gauge("waiting_requests", "Requests of claimWork that wait now.", services.poller.waiting)
+        """Makes the metrics read these services. Call it once."""
+        self._gauge("waiting_requests", "claimWork requests that are waiting now.", services.poller.waiting)
         self._gauge(
-            "broker_away", "1 while the broker does not confirm, else 0.", lambda: services.publisher.is_away
+            "broker_away",
+            "1 while the broker does not confirm events, otherwise 0.",
+            lambda: services.publisher.is_away,
         )
         ledger = services.ledger
-        self._gauge("timers", "Tasks that are due some time, or are owed effects.", ledger.in_memory)
-        self._gauge("late_timers", "Tasks that this process must look at now.", ledger.late)
+        self._gauge("timers", "Tasks that are due some time, or have effects to apply.", ledger.in_memory)
+        self._gauge("late_timers", "Tasks that this process should look at now.", ledger.late)
         self._registry.register(_Tasks(services, self._max_pools))
 
     def render(self) -> bytes:
@@ -101,9 +103,9 @@ class Metrics:
 
 
 class _Tasks(Collector):
-    """Unresolved tasks by pool and state; none while storage is away.
+    """Counts unresolved tasks by pool and state. While storage is away it counts nothing.
 
-    A pool that has had values keeps them, so that a gauge goes to 0 and does not vanish.
+    A pool that once had values keeps them: a gauge falls to 0 and does not vanish.
     """
 
     def __init__(self, services: Services, max_pools: int) -> None:
@@ -112,7 +114,7 @@ class _Tasks(Collector):
         self._names: dict[str, None] = {}
 
     def describe(self) -> Iterable[Any]:
-        return []  # so that registering reads nothing
+        return []  # otherwise registration would read storage
 
     def collect(self) -> Iterator[Metric]:
         what = _help("Events that this process has published.", ["exchange"])
@@ -135,11 +137,13 @@ class _Tasks(Collector):
             counts[name, state] = counts.get((name, state), 0) + open_count.count
             if state == "pending" and open_count.oldest:
                 ages[name] = max(ages[name], (now - open_count.oldest).total_seconds())
-        tasks = _family("tasks", "Unresolved tasks that have a run.", "task_queue_id", "state")
+        tasks = _family("tasks", "Pending and running tasks.", "task_queue_id", "state")
         for labels, count in counts.items():
             tasks.add_metric(labels, count)
         yield tasks
-        oldest = _family("oldest_pending_seconds", "Age of the oldest pending task.", "task_queue_id")
+        oldest = _family(
+            "oldest_pending_seconds", "Seconds that the oldest task has waited.", "task_queue_id"
+        )
         for name, age in ages.items():
             oldest.add_metric([name], age)
         yield oldest
@@ -150,5 +154,5 @@ def _family(name: str, what: str, *labels: str) -> GaugeMetricFamily:
 
 
 def _help(what: str, labels: Sequence[str]) -> str:
-    """The sentence and the labels: a metric without a sample shows its labels nowhere else."""
+    """Returns the sentence and the labels. A metric without a sample shows its labels nowhere else."""
     return f"{what} By {', '.join(labels)}." if labels else what

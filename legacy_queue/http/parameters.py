@@ -4,7 +4,7 @@ from legacy_queue.domain.ids import IDENTIFIER, RUN_ID, TASK_ID, TASK_QUEUE_ID
 from legacy_queue.domain.object_access import OBJECT_NAME
 from legacy_queue.domain.states import RESOLVED, UNRESOLVED
 
-# a topic of AMQP 0-9-1; a * or # inside a word is refused, as it would not be a wildcard there
+# a topic of AMQP 0-9-1. A * or # inside a word is refused, because AMQP would not read it as a wildcard
 _TOPIC_PATTERN = r"(?=[ -~]{1,255}\Z)(?:[*#]|[^.*#]*)(?:\.(?:[*#]|[^.*#]*))*"
 
 PARAMETERS = {
@@ -23,7 +23,7 @@ PARAMETERS = {
     "endpoint": r"[A-Za-z.]{1,100}",
     "name": r"[ -~]{1,1024}",
     "objectName": OBJECT_NAME,
-    "continuationToken": r"[A-Za-z0-9_.-]{0,3500}",  # may hold the escaped name of an artifact
+    "continuationToken": r"[A-Za-z0-9_.-]{0,3500}",  # may contain the escaped name of an artifact
     "limit": r"(?:1000|[1-9][0-9]{0,2})",
     "exchange": r"[ -~]{1,255}",
     "routingKey": _TOPIC_PATTERN,

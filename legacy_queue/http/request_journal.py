@@ -1,4 +1,4 @@
-"""The last requests and their answers, for tests to read. No secret of a request is ever shown."""
+"""Keeps the last requests and their answers, for tests. It never shows a secret of a request."""
 
 import itertools
 import re
@@ -23,7 +23,7 @@ from legacy_queue.ports.queue import QueuedMessage
 SIZE = 10_000  # requests
 _MAX_TARGET = 2000  # characters
 _MAX_REASON = 1000  # characters
-# parameters of queries; of Azure, without the parameters that sign a URL
+# query parameters; of Azure's, those that do not sign the URL
 _SHOWN = {*PARAMETERS, "numofmessages", "visibilitytimeout", "timeout", "peekonly", "comp"}
 _REASONS = {*REASONS.split(), "resources-unavailable"}
 _MESSAGE_ID = re.compile("[0-9a-fA-F-]{36}")
@@ -34,7 +34,7 @@ SELECTORS = ("taskId", "endpoint", "taskQueueId", "caller", "failed")
 
 
 class Journal:
-    """The last 10,000 requests, except those to the endpoints ``excluded``. Its clock is the queue's."""
+    """The last 10,000 requests, without those to the ``excluded`` endpoints. ``now`` is the queue's clock."""
 
     def __init__(self, excluded: Container[str | None], now: Callable[[], datetime]) -> None:
         self._excluded = excluded
@@ -43,7 +43,7 @@ class Journal:
         self._entries: deque[dict[str, Any]] = deque(maxlen=SIZE)  # appended to by several threads
 
     def answered(self, record: RequestRecord) -> None:
-        """Record a request as it is shown, without its unknown fields."""
+        """Records a request in the form in which it is shown. Fields without a value are left out."""
         name = record.endpoint
         if name in self._excluded:
             return
@@ -74,15 +74,15 @@ class Journal:
         self._entries.append({field: value for field, value in known.items() if value is not None})
 
     def requests_of(self, task_id: str) -> Sequence[Mapping[str, Any]]:
-        """All requests about the task, oldest first."""
+        """Returns all requests about the task, oldest first."""
         return self.requests(SIZE, None, {"taskId": task_id})
 
     def requests(
         self, limit: int, after: int | None, chosen: Mapping[str, str] = MappingProxyType({})
     ) -> Sequence[Mapping[str, Any]]:
-        """The last ``limit`` requests, oldest first; or the first ones after the number ``after``.
+        """Returns the last ``limit`` requests, oldest first, or the first ones after the number ``after``.
 
-        ``chosen`` has values of SELECTORS.
+        ``chosen`` selects requests: its keys are in SELECTORS.
         """
         entries = sorted(
             (entry for entry in [*self._entries] if _is_chosen(entry, chosen)), key=itemgetter("sequence")
@@ -116,7 +116,7 @@ def _selected_by(entry: Mapping[str, Any], name: str) -> str:
 
 
 def _subject(record: RequestRecord, claims: Sequence[Mapping[str, Any]] | None) -> dict[str, Any]:
-    """The task, the run, the worker and the pool of the request; several tasks are ``taskIds``."""
+    """Returns the task, run, worker and pool of the request. If it has several tasks, it has ``taskIds``."""
     params = record.params
     body = record.payload[1] if record.payload and isinstance(record.payload[1], dict) else {}
     worker = body if "workerId" in body else params
@@ -129,7 +129,7 @@ def _subject(record: RequestRecord, claims: Sequence[Mapping[str, Any]] | None) 
         "workerGroup": worker.get("workerGroup"),
         "workerId": worker.get("workerId"),
     }
-    # an invalid value may be a secret
+    # an invalid value could be a secret
     subject: dict[str, Any] = {name: value for name, value in sent.items() if _is_valid(name, value)}
     if "runId" in subject:
         subject["runId"] = int(subject["runId"])
@@ -142,7 +142,7 @@ def _subject(record: RequestRecord, claims: Sequence[Mapping[str, Any]] | None) 
 
 
 def _sent(payload: tuple[bytes, Any] | None) -> dict[str, Any]:
-    """What a worker has sent with a claim or a report. Receipt and signature are digests."""
+    """Returns what a worker sent with a claim or a report. Receipt and signature are digests."""
     body = payload[1] if payload and isinstance(payload[1], dict) else {}
     texts = {name: text for name, text in body.items() if isinstance(text, str)}
     tasks = body.get("tasks")
@@ -158,7 +158,7 @@ def _sent(payload: tuple[bytes, Any] | None) -> dict[str, Any]:
 
 
 def _claims(endpoint: str | None, answer: Mapping[str, Any]) -> Sequence[Mapping[str, Any]] | None:
-    """The claims in the answer; None for an endpoint that claims nothing, and for an error."""
+    """Returns the claims in the answer, or None for an error and for an endpoint that claims nothing."""
     match endpoint:
         case "claimWork" if answer:
             return [*map(_claimed, answer["tasks"])]
@@ -173,7 +173,7 @@ def _claimed(claim: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _received(message: QueuedMessage) -> Mapping[str, Any]:
-    """Receipt and signature, which are secrets, as digests that a claim can be compared with."""
+    """Returns a message. Its secrets, receipt and signature, are digests: a claim has the same digests."""
     known: dict[str, Any] = {
         "messageId": message.lease.message_id,
         "receipt": _digest(message.lease.receipt),
@@ -186,12 +186,12 @@ def _received(message: QueuedMessage) -> Mapping[str, Any]:
 
 
 def _digest(secret: str) -> str:
-    """Eight characters by which two uses of a secret can be compared, and which do not show it."""
+    """Returns eight characters that show whether two secrets are the same, but not the secret."""
     return sha256(secret.encode()).hexdigest()[:8]
 
 
 def shown_target(target: str) -> str:
-    """A path and its query, with *** in place of signatures and possible secrets."""
+    """Returns a path and its query, with *** in place of signatures and possible secrets."""
     path, has_query, query = target.partition("?")
     shown = without_signature(path)
     return f"{shown}?{'&'.join(_shown_query(query))}" if has_query else shown
@@ -210,5 +210,5 @@ def _shown_query(query: str) -> Iterator[str]:
 
 
 def _is_valid(name: str, value: Any) -> bool:
-    """A body may hold any JSON."""
+    """Whether the value matches its parameter. A body may have any JSON in its place."""
     return isinstance(value, str) and re.fullmatch(PARAMETERS[name], value) is not None

@@ -1,7 +1,7 @@
-"""One log line for each request. Its id is also in the answer.
+"""Logs one line for each request. The answer has the same id as the line.
 
-The line holds no secret: of the target it has the path without signatures, of the headers only the id. Only
-the line says why credentials were refused, never the answer.
+The line has no secret: only the path without its signatures, and no header except the id. If credentials were
+refused, only the line says why; the answer does not.
 """
 
 import errno
@@ -27,30 +27,31 @@ log = structlog.get_logger()
 _PLAIN_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _MAX_LENGTH = 1000  # characters of a path or a reason
 _QUOTED = re.compile(r"""(?<!\w)(['"])(?:[^\\]|\\.)*?(?:\1(?!\w)|$)""")
-# a client that escapes the "?" of a signed URL sends its query as a part of the path
+# if a client escapes the "?" of a signed URL, the signature is part of the path
 _SIGNED = re.compile(r"(sig|signature|bewit|mac|accountkey|accesstoken|popreceipt)(=|%3d).*", re.IGNORECASE)
 _MINUTE = 60  # seconds
 _MAX_POOLS = 1000
-_RECORD = "legacy_queue.record"  # in a WSGI environment
+_RECORD = "legacy_queue.record"  # a key of the WSGI environ
 
 Environ = dict[str, Any]
 WsgiApp = Callable[[Environ, Any], Iterable[bytes]]
 
 
 class RequestRecord:
-    """What the log line, the error and the journal say of a request.
+    """What the log line, the error and the journal say about a request.
 
-    ``target`` (path and query) and ``path`` are as they were sent. ``endpoint`` is the name of the
-    endpoint or view that served the request, ``params`` are the parameters of a declared endpoint.
-    ``payload`` is the body, raw and parsed. ``refusal`` is the error of the answer; ``code`` and
-    ``reason`` are those of Azure's errors. ``fault`` is the id of the fault that happened to the request.
-    If it ``is_dropped``, it gets no answer. ``queue`` is the work queue that the request is about,
-    ``runs`` are taskId and runId of the runs that a signed URL is about, as far as they are known. It
-    ``is_allowed_to_all`` if the anonymous role allows it, and the caller's own scopes do not.
+    - ``target`` (path and query) and ``path`` are as the client sent them.
+    - ``endpoint`` names the endpoint or view that served the request. ``params`` are its parameters.
+    - ``payload`` is the body, raw and parsed.
+    - ``refusal`` is the error of the answer. Errors of Azure have only a ``code`` and a ``reason``.
+    - ``fault`` is the id of the fault that happened to the request. If it ``is_dropped``, it has no answer.
+    - ``queue`` is the work queue that the request is about. ``runs`` are the taskId and runId of the runs
+      that a signed URL is about, if they are known.
+    - ``is_allowed_to_all`` is set if the anonymous role allows the call and the caller's own scopes do not.
 
-    The journal alone shows when the request has ``begun``, by the queue's clock, whether its client
-    ``is_disconnected``, parts of the ``answer`` of an endpoint's handler, until when a signed URL is valid,
-    and the ``messages`` that it has received.
+    Only the journal shows the rest: when the request has ``begun`` by the queue's clock, whether its client
+    ``is_disconnected``, parts of a handler's ``answer``, how long a signed URL is valid, and the ``messages``
+    that the request received.
     """
 
     def __init__(self, environ: Environ) -> None:
@@ -60,7 +61,7 @@ class RequestRecord:
         self.method: str = environ["REQUEST_METHOD"]
         self.target: str = environ["RAW_URI"]
         if not self.target.startswith("/"):
-            # the absolute form: its host is that of the request, whatever Host says. Source: RFC 9112, 3.2.2
+            # the absolute form: its host counts, whatever the header Host says. Source: RFC 9112, 3.2.2
             target = self.target.partition("://")[2]
             host = re.split("[/?]", target, maxsplit=1)[0]
             environ["HTTP_HOST"] = host or environ.get("HTTP_HOST", "")
@@ -89,20 +90,20 @@ class RequestRecord:
 
     @property
     def error(self) -> tuple[str | None, str | None]:
-        """The code of the error, and its reason, which may quote what was sent."""
+        """The code of the error, and its reason, which may quote what the client sent."""
         refusal = self.refusal
         return (refusal.code, refusal.reason) if refusal else (self.code, self.reason)
 
     @property
     def is_empty_poll(self) -> bool:
-        """Whether a worker polled a queue by a signed URL, and there was no message."""
+        """Whether a worker polled a queue by a signed URL and found no message."""
         return self.endpoint == RECEIVE and self.status == 200 and not self.runs
 
     def write(self) -> None:
-        """Write the log line."""
+        """Writes the log line."""
         refusal = self.refusal
         code, reason = self.error
-        if reason and not isinstance(refusal, AuthorizationFailed):  # that quotes scopes
+        if reason and not isinstance(refusal, AuthorizationFailed):  # its reason quotes only scopes
             reason = _without_values(reason)
         fields = {
             "method": self.method,
@@ -124,39 +125,39 @@ class RequestRecord:
 
 
 def without_signature(path: str) -> str:
-    """The path without signatures, cut to a maximal length."""
+    """Returns the path without signatures, and at most 1,000 characters of it."""
     is_plain = "=" not in path and "%3" not in path
     return (path if is_plain else _SIGNED.sub("***", path))[:_MAX_LENGTH]
 
 
 def _without_values(reason: str) -> str:
-    """The first line of a reason, without quoted values: a value that was sent may be a secret."""
+    """Returns the first line of a reason, without quoted values: what a client sent may be a secret."""
     return without_signature(_QUOTED.sub("***", reason.partition("\n")[0][:_MAX_LENGTH]))
 
 
 def record_of(environ: Environ) -> RequestRecord:
-    """The record of the request."""
+    """Returns the record of the request."""
     record: RequestRecord = environ[_RECORD]
     return record
 
 
 def begin(environ: Environ) -> None:
-    """Record a request, before it is routed.
+    """Begins the record of a request, before it is routed.
 
-    PATH_INFO is the raw path: ``a%2Fb`` stays one segment. It begins with one slash: clients whose base URL
-    ends in a slash send two.
+    PATH_INFO becomes the raw path, so that ``a%2Fb`` stays one segment. It begins with exactly one slash,
+    because clients whose base URL ends with a slash send two.
     """
     record = environ[_RECORD] = RequestRecord(environ)
     environ["PATH_INFO"] = f"/{record.path.lstrip('/')}"
     environ["wsgi.input"] = TimedBody(environ["wsgi.input"])
-    if environ.get("CONTENT_LENGTH"):  # then Werkzeug, not gunicorn, sees that a body ends early
+    if environ.get("CONTENT_LENGTH"):  # so Werkzeug, not gunicorn, notices that a body ends early
         environ.pop("wsgi.input_terminated", None)
 
 
 def log_requests(app: Flask, answered: Iterable[Callable[[RequestRecord], None]] = ()) -> None:
-    """Log each request of the app when its answer was sent or its client has disconnected.
+    """Logs each request when its answer is sent or its client has disconnected.
 
-    Each function of ``answered`` is called after the log line.
+    Then it calls each function of ``answered``.
     """
     polls = _EmptyPolls()
 
@@ -172,7 +173,7 @@ def log_requests(app: Flask, answered: Iterable[Callable[[RequestRecord], None]]
                 hook(record)
 
         response.headers.add("x-request-id", record.request_id)
-        response.direct_passthrough = False  # or Werkzeug does not close the response of a range
+        response.direct_passthrough = False  # otherwise Werkzeug would not close the response to a range
         if record.is_dropped:
             response.close()
             response = _Dropped()
@@ -187,13 +188,13 @@ def log_requests(app: Flask, answered: Iterable[Callable[[RequestRecord], None]]
 
 
 class _EmptyPolls:
-    """A line for the polls of a pool that found nothing: for the first, and then one in a minute."""
+    """Logs the polls of a pool that found nothing: the first one, then one line a minute for all."""
 
     def __init__(self) -> None:
-        self._counts: dict[str, tuple[float, int]] = {}  # when the last line was, and the polls since then
+        self._counts: dict[str, tuple[float, int]] = {}  # when a line was last logged, and the polls since
 
     def count(self, record: RequestRecord) -> None:
-        """Count the request, if it is such a poll."""
+        """Counts the request if it is such a poll."""
         if not (record.is_empty_poll and record.queue):
             return
         pool = record.queue.task_queue_id
@@ -209,7 +210,7 @@ class _EmptyPolls:
 
 
 class _Dropped(Response):
-    """An answer that makes the server close the connection, as if the client had disconnected."""
+    """A response that makes the server close the connection without an answer."""
 
     def get_app_iter(self, environ: Environ) -> Iterable[bytes]:  # noqa: ARG002
         return ClosingIterator(self._reset(), self.close)

@@ -1,4 +1,4 @@
-"""``Site``: what the requests of one application need. ``wiring`` builds it, and a reset builds another."""
+"""``Site`` has what the requests to one application need. Wiring builds it, and a reset builds another."""
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -21,28 +21,28 @@ from legacy_queue.services.services import Services
 
 @dataclass(frozen=True)
 class Control:
-    """What a test controls a server with."""
+    """What a test uses to control a server."""
 
     clock: ClockControl
     messages: MessageInjection
-    # returns once everything stored is removed; raises RequestConflict, ServiceUnavailable
+    # returns when everything stored is removed. Raises RequestConflict or ServiceUnavailable
     reset: Callable[[], None]
-    # what is stored stays after the program
+    # whether the data outlives the server
     is_kept: bool
 
 
 @dataclass(frozen=True, kw_only=True)
 class Site:
-    """The services of the application, and how it answers.
+    """The services of the application, and the settings of its answers.
 
-    A handler gets it from ``Call.authorize``, so only for a caller that has the scopes.
+    A handler gets it only from ``Call.authorize``, so only after the check of the caller's scopes.
     """
 
     services: Services
     authenticator: Authenticator
     sign_in: SignIn
     metrics: Metrics
-    # empty without control
+    # both are empty without control
     journal: Journal
     faults: FaultRegistry
     upload_slots: UploadSlots
@@ -54,11 +54,11 @@ class Site:
     origins: Collection[str] = ()
     # as in TrustedProxies
     proxies: Sequence[Network] = ()
-    # the generation of answers
+    # the generation of clients for which answers are made
     shape: str = BY_PATH
-    # the scopes of every caller, each within READS
+    # the scopes that every caller has, each within READS
     anonymous: tuple[str, ...] = OPEN_READS
-    # in the names of the exchanges
+    # part of the names of the exchanges
     project: str = PROJECT
     is_development: bool = False
     has_legacy_stubs: bool = False
