@@ -267,6 +267,7 @@ def test_few_worker_types_are_polled_at_a_time_and_one_with_new_work_at_once() -
         assert wait_until(lambda: len(polled) == len(PRIORITIES) + 5)
         assert polled[-1] == "waiting"
         go_on.set()
+        assert wait_until(lambda: len(polled) == 9 * len(PRIORITIES) + 1)
         poller.end()
     assert Counter(polled) == {f"w{number}": len(PRIORITIES) for number in range(8)} | {"waiting": 8}
 
