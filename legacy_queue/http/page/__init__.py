@@ -1,5 +1,5 @@
-"""The page at ``/`` and how a browser signs in, with its template, script and style.
+"""The web pages under ``/`` and ``/ui``: their templates, script and style, and how a browser signs in.
 
-It shows what ``/inspect/v1`` and the journal say, and changes nothing. What a task's author wrote is text
-here, never HTML.
+The pages show what ``/inspect/v1`` and the journal say. They change a task only through the forms of
+``actions``. The templates escape whatever the author of a task wrote, so it is never HTML.
 """

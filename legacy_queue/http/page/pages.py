@@ -1,6 +1,6 @@
-"""Pages for a browser: what the queue is doing, for eyes. They show what ``/inspect/v1`` and the journal say.
+"""The web pages: each function below collects the values that the template of its name shows.
 
-They are rendered here; the script only fetches again what changes. What a task's author wrote is no HTML.
+The server renders every page. The script in the browser only fetches the live part again when it changes.
 """
 
 import json
@@ -57,9 +57,9 @@ _ORDERS: Mapping[str, Callable[[Pool], Any]] = {
     "oldest": lambda pool: (pool.oldest or datetime.max.replace(tzinfo=UTC), pool.task_queue_id),
     "asked": lambda pool: pool.callers[0].last_call if pool.callers else datetime.min.replace(tzinfo=UTC),
 }
-_POOLS = 50  # at once: with the longest names and tasks of each priority, 60 kB
+_POOLS = 50  # on a page: with the longest names and tasks of every priority, a page has 57 kB
 _TASKS = 50
-_POOL_FILTERS = 8  # of the tasks, those with the most
+_POOL_FILTERS = 8  # pools that the list of tasks can be filtered by: the ones with most tasks
 _MAX_OF_TASK = 100  # dependents, and artifacts of a run
 _MAX_DEFINITION = 100_000  # characters
 _MAX_OF_GROUP = 1000  # tasks that are counted
@@ -72,7 +72,7 @@ _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "img-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "same-origin",  # else a form has no origin
+    "Referrer-Policy": "same-origin",  # with "no-referrer", forms would lack their origin
     "Cache-Control": "no-store",
 }
 _TITLES = {400: "The queue cannot read this request", 404: "There is nothing at this address"}  # by status
@@ -82,12 +82,12 @@ View = Callable[[Call, Site], Values | Response]
 
 
 def is_page(path: str) -> bool:
-    """Whether the path is that of a page."""
+    """Whether a page answers at this path, so that errors there are pages too."""
     return path == "/" or path.startswith("/ui/")
 
 
 def error_page(answer: Response) -> Response:
-    """The answer to an error as a page."""
+    """Turn the JSON of an error into a page that says what to do."""
     error = json.loads(answer.get_data())
     status = answer.status_code
     if request.url_rule is None:
@@ -108,7 +108,7 @@ def error_page(answer: Response) -> Response:
 
 
 def when(time: str | datetime | None, now: str) -> Markup | str:
-    """The time of day, with the date if it is another day than that of ``now``."""
+    """The time of day, with the date before it unless ``now`` is on the same day."""
     text = format_time(time) if isinstance(time, datetime) else time
     if not text:
         return ""
@@ -117,7 +117,7 @@ def when(time: str | datetime | None, now: str) -> Markup | str:
 
 
 def age(time: str | datetime | None, now: datetime) -> Markup | str:
-    """How long ago that was, or how far ahead it is: ``3 min ago``, with the time in UTC as its title."""
+    """``3 min ago``, or ``in 3 min`` for a time that has not come yet. The title is the time in UTC."""
     if not time:
         return ""
     then = parse_time(time) if isinstance(time, str) else time
@@ -130,10 +130,10 @@ def age(time: str | datetime | None, now: datetime) -> Markup | str:
 
 
 def page(route: str, title: str, *query: str) -> Callable[[View], Endpoint]:
-    """Declare the function below as a page: it makes the values of the template that has its name.
+    """Declare the function below as a page. It returns the values for the template that has its name.
 
-    It is called for who may see the pages. A link with a bewit signs the browser in, and leads to the page
-    without it. If its route has no parameters, its title is a link of the navigation.
+    The function is called only if the caller may see the pages. If the URL has a bewit, the browser is signed
+    in and sent to the same page without it. A page whose route has no parameters is in the navigation.
     """
 
     def declared(view: View) -> Endpoint:
@@ -175,7 +175,7 @@ def _rendered(name: str, call: Call, site: Site, values: Values) -> Response:
 
 @page("/", "Overview", "after", "q", "sort")
 def overview_page(call: Call, site: Site) -> Values:
-    """What needs attention, how many tasks there are, and the pools. Reads no task and no message."""
+    """What needs attention, how many tasks there are, and the pools. It reads no task and no message."""
     services = site.services
     buffer = services.event_buffer
     now = services.clock.now()
@@ -230,7 +230,7 @@ def pool_page(call: Call, site: Site) -> Values:
 
 @page("/ui/tasks", "Tasks", "continuationToken", "group", "pool", "q", "state")
 def tasks_page(call: Call, site: Site) -> Values | Response:
-    """The tasks that the query selects; or the page of what its words name."""
+    """The tasks that match the query. If the words are the name of something, it redirects to that page."""
     listing = site.services.listing
     query = call.query
     words = query.get("q", "").split()
@@ -397,7 +397,7 @@ def _artifact_path(task_id: str, file: Mapping[str, Any]) -> str:
 
 
 def _rows(pool: Mapping[str, Any]) -> Iterator[Values]:
-    """The priorities that have tasks or messages; ``hidden``: in how many seconds each message is visible."""
+    """A row for each priority with tasks or messages. ``hidden``: the seconds until each one is visible."""
     for entry in pool["priorities"]:
         times = [it["visibleIn"] for it in pool["messages"] if it["priority"] == entry["priority"]]
         if times or entry["pendingTasks"] or entry["claimedTasks"]:
@@ -406,7 +406,7 @@ def _rows(pool: Mapping[str, Any]) -> Iterator[Values]:
 
 
 def _known_counts(services: Services, query: Mapping[str, str]) -> Values:
-    """How many tasks the filters lead to, as far as it costs no read of storage: by state, and by pool."""
+    """How many tasks each filter would show, by state and by pool. Empty if only storage knows it."""
     by_state = Counter(pending=0, running=0)
     by_pool: Counter[str] = Counter()
     known = services.task_queues.known_counts(is_alone=not services.processes.others())
@@ -425,7 +425,7 @@ def _is_named(name: str, words: Sequence[str]) -> bool:
 
 
 def _place_of(word: str, pools: Sequence[Pool], services: Services) -> str | None:
-    """The page of the task, the task group, the pool or the worker of that name."""
+    """The page of the task, task group, pool or worker that has this name; None if nothing has it."""
     if re.fullmatch(TASK_ID, word):
         for kind, load in (("tasks", services.tasks.load), ("groups", services.groups.load)):
             with suppress(ResourceNotFound):

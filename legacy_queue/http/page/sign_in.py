@@ -1,7 +1,7 @@
-"""Who looks at the pages: a browser cannot sign requests with Hawk.
+"""How a browser signs in to the pages, although it cannot sign its requests with Hawk.
 
-It is signed in by a link with a bewit, which becomes a cookie. The cookie is good for the pages and their
-forms alone, has the scopes of the credentials that signed the link, and ends with them.
+The user opens a link with a bewit, and the browser gets a cookie. The cookie works only for the pages and
+their forms. It has the scopes of the credentials that signed the link, and expires no later than they do.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ _MAX_COOKIE = 3800  # characters: a browser drops one of more than 4 KiB
 
 
 class SignIn:
-    """``has_tls``: all requests are by TLS."""
+    """Makes and checks the cookies. ``has_tls`` says that every request arrives by TLS."""
 
     def __init__(
         self,
@@ -40,12 +40,13 @@ class SignIn:
         key = hashlib.sha256(f"legacy-queue/page/{secret}".encode()).hexdigest()
         self._serializer = URLSafeSerializer(key, "legacy-queue session of pages")
         self._key = key.encode()
-        # cookies do not know ports: each server has its own
+        # browsers share cookies between the ports of a host, so each server has a cookie of its own name
         self._cookie = f"legacy-queue-{hashlib.sha256(key.encode()).hexdigest()[:8]}"
 
     def identity(self, environ: Mapping[str, Any]) -> Identity | None:
-        """Who asks for the page without credentials of Hawk; None for a request that another page makes."""
-        is_form = environ["REQUEST_METHOD"] == "POST"  # which has an origin, and a token
+        """The identity in the cookie, None if it is invalid or a page of another site sent the request."""
+        # a form sends its origin, and ``is_own`` checks its token
+        is_form = environ["REQUEST_METHOD"] == "POST"
         if environ.get("HTTP_SEC_FETCH_SITE") not in _OWN or ("HTTP_ORIGIN" in environ and not is_form):
             return None
         try:
@@ -59,12 +60,12 @@ class SignIn:
         return Identity(client_id, tuple(scopes))
 
     def token(self, environ: Mapping[str, Any]) -> str:
-        """What a form of this session sends, "" without a session."""
+        """The token that the forms of this session contain, "" if the browser is not signed in."""
         cookie = self._sent(environ)
         return hmac.new(self._key, f"form/{cookie}".encode(), hashlib.sha256).hexdigest() if cookie else ""
 
     def is_own(self, environ: Mapping[str, Any], token: str) -> bool:
-        """Whether the token is that of the session."""
+        """Whether the token belongs to this session, so that the form comes from a page of this server."""
         own = self.token(environ)
         return own != "" and hmac.compare_digest(own.encode(), token.encode())
 
@@ -73,7 +74,7 @@ class SignIn:
         return parse_cookie(environ.get("HTTP_COOKIE", "")).get(self._cookie, "")
 
     def remember(self, response: Response, identity: Identity) -> None:
-        """Sign the browser in."""
+        """Set the cookie that signs the browser in, for twelve hours or until the credentials expire."""
         now = self._now()
         end = min(now + _LIFE, identity.expires or now + _LIFE)
         issuer = identity.issuer or identity.client_id
@@ -81,7 +82,7 @@ class SignIn:
         session = [identity.client_id, issuer, version, epoch_milliseconds(end)]
         scopes = ["*"] if "*" in identity.scopes else identity.scopes
         value = str(self._serializer.dumps([*session, scopes]))
-        if len(value) > _MAX_COOKIE:  # then it can look, and change nothing
+        if len(value) > _MAX_COOKIE:  # keep only the scope of the pages: their forms are then refused
             value = str(self._serializer.dumps([*session, [self._scope]]))
         response.set_cookie(
             self._cookie, value, max_age=end - now, secure=self._has_tls, httponly=True, samesite="Strict"

@@ -1,12 +1,12 @@
-// Follows the events of the server process that answers. It fetches the live part of the page again after an event
-// that is about it, when something that it shows is due, and now and then for what other processes have done. The
-// server renders everything: this script makes no HTML, only text. A hidden page does nothing, and has no connection.
+// Keeps the page up to date. The script follows the events of the server process that answers, and fetches the live
+// part of the page again after an event about it, when a time on the page has come, and at least every 30 seconds for
+// the changes of other processes. The server renders all HTML. While the page is hidden, the script has no connection.
 "use strict";
 
 const MIN_PAUSE = 1000; // ms between two fetches
-const SHARE = 100; // a fetch may take one part of so many of the time: the page must not slow the queue
+const SHARE = 100; // the fetches of a page take at most a hundredth of the time, so that they do not slow the queue
 const MAX_PAUSE = 30_000; // ms
-const MAX_AGE = 30; // s of the live part
+const MAX_AGE = 30; // s until the live part is fetched again without an event
 const MAX_LOG = 500_000; // characters
 
 const live = document.getElementById("live");
@@ -15,8 +15,8 @@ let pause = MIN_PAUSE; // ms
 let due = null; // the timer of the next fetch
 let dueAt = Infinity;
 let events = null;
-let shownLog = null; // the link of the log that is shown
-const log = document.getElementById("log"); // of a task's page
+let shownLog = null; // the URL of the log on the page
+const log = document.getElementById("log"); // only on the page of a task
 
 function say(text) {
   document.getElementById("followed").textContent = text;
@@ -30,7 +30,7 @@ function fetchIn(ms) {
   due = setTimeout(refresh, at - Date.now());
 }
 
-// what somebody types, chooses or selects there must stay
+// while the user types, selects text or has opened a question there, replacing the live part would take it away
 function isInUse() {
   const focused = document.activeElement;
   const selection = getSelection();
@@ -49,7 +49,7 @@ async function refresh() {
     const url = new URL(location.href);
     url.searchParams.set("part", "live");
     const answer = await fetch(url);
-    if (!answer.ok) return say(`The queue refused with ${answer.status}: reload the page.`);
+    if (!answer.ok) return say(`The queue refused to update the page (${answer.status}). Reload it.`);
     if (isInUse()) return fetchIn(MIN_PAUSE);
     const part = new DOMParser().parseFromString(await answer.text(), "text/html").body;
     const focused = live.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
@@ -58,7 +58,7 @@ async function refresh() {
     for (const id of open) document.getElementById(id)?.setAttribute("open", "");
     if (focused) live.querySelector(`a[href="${CSS.escape(focused)}"]`)?.focus();
   } catch {
-    return say("The queue does not answer.");
+    return say("The queue does not answer. The page tries again.");
   }
   say("Live.");
   document.getElementById("as-of").textContent = `Updated ${live.querySelector("[data-now]").dataset.now.slice(11, 19)}.`;
@@ -67,7 +67,7 @@ async function refresh() {
   showLog();
 }
 
-// a message that becomes visible, the end of a claim, and a request have no event
+// no event says that a message becomes visible, that a claim expires, or that a request came
 function waitForWhatIsDue() {
   const now = Date.parse(live.querySelector("[data-now]").dataset.now);
   const times = [...live.querySelectorAll("[data-in]")].map((each) => 1000 * each.dataset.in);
@@ -76,14 +76,14 @@ function waitForWhatIsDue() {
   fetchIn(Math.max(next + 50, pause));
 }
 
-// It is a request about the task: so only who opens it makes it. What failed is tried again with the next refresh.
+// The log is fetched only once the user opens it. If that fails, the next refresh tries again.
 async function showLog() {
   const link = document.getElementById("log-link");
   if (!link) return;
   log.hidden = false;
   if (!log.open || link.href === shownLog) return;
   const [note, box] = log.querySelectorAll("p, pre");
-  note.textContent = link.dataset.type === "reference" ? "It is at another server: its link among the artifacts leads there." : "";
+  note.textContent = link.dataset.type === "reference" ? "The log is on another server. Open its link in the list of artifacts." : "";
   if (note.textContent) return;
   shownLog = link.href;
   box.textContent = "";
@@ -98,7 +98,7 @@ async function showLog() {
     }
   } catch {
     shownLog = null;
-    note.textContent = "It is not uploaded yet, or this page may not read it where it is.";
+    note.textContent = "The log is not uploaded yet, or the server that has it does not let this page read it.";
   }
 }
 
@@ -108,8 +108,10 @@ function about(event) {
 
 function follow() {
   events = new EventSource("/inspect/v1/events");
-  events.onopen = () => fetchIn(0); // what happened meanwhile
-  events.onerror = () => say("The queue is away, or has no room for another stream: waiting for it.");
+  events.onopen = () => fetchIn(0); // for what happened before the stream began
+  events.onerror = () => say(events.readyState === EventSource.CLOSED
+    ? "The queue has no room for another stream of events. The page is updated every 30 seconds."
+    : "The queue does not answer. The page tries again.");
   for (const name of document.querySelector("meta[name=exchanges]").content.split(" ")) {
     events.addEventListener(name, about);
   }
@@ -122,7 +124,7 @@ function showOrHide() {
   dueAt = Infinity;
 }
 
-if (live.querySelector("[data-now]")) { // else it is the page of an error
+if (live.querySelector("[data-now]")) { // the page of an error has none, and does not change
   document.addEventListener("visibilitychange", showOrHide);
   log?.addEventListener("toggle", showLog);
   showOrHide();
