@@ -59,7 +59,7 @@ def test_a_wrong_signature_is_refused_and_changes_nothing(harness: Harness, has_
     calls = CallRecorder()
     another = message_signature("eWIgwMgxSfeXQ36iBbOxiQ", 0, SECRET)
     proof = replace(message.proof if has_receipt else ClaimProof(), signature=another)
-    with pytest.raises(AuthorizationFailed, match=f"not that of task {task_id} run 0") as error:
+    with pytest.raises(AuthorizationFailed, match=f"does not belong to task {task_id} run 0") as error:
         harness.replica(calls).claims.claim(before, 0, ALICE, proof)
     assert error.value.status == 403
     assert [name for name in calls.names if not name.startswith("worker.")] == []
@@ -91,7 +91,7 @@ def test_a_claim_with_another_message_than_its_own_is_refused_and_changes_nothin
     other = harness.storage.work_queues.put(QUEUE, text, HOUR, 0 * HOUR)
     before, messages = harness.task(task_id), harness.messages()
     proof = ClaimProof(other.message_id, other.receipt, own.signature)
-    with pytest.raises(RequestConflict, match=f"is not one of task {task_id}"):
+    with pytest.raises(RequestConflict, match=f"does not belong to task {task_id}"):
         harness.claim(own, ALICE, proof=proof)
     assert (harness.task(task_id), harness.messages()) == (before, messages)
 

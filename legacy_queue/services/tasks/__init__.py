@@ -1,5 +1,5 @@
-"""A task's life: create, claim, report, cancel, its group, its dependents and its priority.
+"""What happens to a task: create, claim, report, cancel, and its group, dependents and priority.
 
-``changes`` is the one way in which a stored task changes, ``work_messages`` the one way to its message. What
-was begun here is ended by ``recovery`` if this process dies. No module here waits or runs by itself.
+Only ``changes`` changes a stored task, and only ``work_messages`` changes its messages. If this process dies,
+``recovery`` completes what was begun here. No module here waits, or runs by itself.
 """

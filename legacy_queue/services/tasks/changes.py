@@ -3,26 +3,27 @@
 The rule: the conditional write of the task's row is the one step that decides. Before it nothing has
 happened; after it the call has succeeded, whatever fails.
 
-So each other step has its place by what a crash right after it leaves behind:
+So the order of the other steps follows from what a crash right after each of them leaves behind:
 
-1. *Begin*: this process says what it is about to write (``Processes.begin``). If it dies below this line,
+1. *Begin*: this process says what it is about to write (``Processes.begin``). If it dies after this step,
    another process repeats the effects (``advance``).
-2. *Hold* the message, for a claim. If the claim was written first, a worker could get its message too early.
-   A message that is held for a claim that was never written is only late.
-3. *Write* the row, if it is still the version that was decided on.
-4. *Publish* the events: after the write, since no event may tell of what did not happen.
-5. *Offer* the run, or delete its message: after the events, since no worker may act before task-pending.
+2. *Hold* the message, for a claim. If the claim were written first, a worker could get the message too early.
+   If the message is held and the claim is never written, the message is only late.
+3. *Write* the row, if it is still the version that the decision was made on.
+4. *Publish* the events. This comes after the write, because an event must not report what did not happen.
+5. *Offer* the run, or delete its message. This comes after the events, because no worker may act before
+   task-pending is published.
 6. *Close*: nothing is owed any more.
 
-Each step may be repeated, so a name too many, an event too many, a message too many cost only work.
+Each step may be repeated. So a name, an event or a message too many only costs work.
 
-The events of a task arrive first in the order of its life. So whoever writes a version asks whether the
-events of the version before it are published. The writer of that knows (``Processes.has_events``), and a
-worker's claim or report shows it by itself (``Outcome.shows_events``). If they may be unpublished, the whole
-history is published before the new events.
+The first copies of a task's events must arrive in order. So before a process writes a version, it finds out
+whether the events of the version before are published. The process that wrote that version knows
+(``Processes.has_events``), and a worker's claim or report proves it (``Outcome.shows_events``). If they may
+be unpublished, the whole history is published before the new events.
 
-What is ugly: the answer of a write may be lost, or the write may arrive late. Then nobody knows whether it
-happened, and this module has to compare runs in order to find out (``_was_written``). Azure has no other way.
+What is ugly: the answer to a write may be lost, or the write may arrive late. Then nobody knows whether it
+happened, and this module must compare runs to find out (``_was_written``). Azure offers no other way.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -76,13 +77,17 @@ class Changes:
         run_id: int = 0,
         message: MessageLease | None = None,
     ) -> Task:
-        """The task after the transition. After a lost race, ``decide`` is called again.
+        """Apply the transition that ``decide`` chooses. Returns the task after it.
 
-        Decides on the task as this process remembers it, without a read: if that is old, the write fails.
-        Before it refuses a call or leaves the task unchanged, it reads the task. It also reads the task if it
-        does not remember ``run_id``, the run of the transition: a decision on older runs could hide the only
-        message of that run for too long. ``message`` is the message of a claim: it is deleted if the claim is
-        a conflict, unless the task holds it.
+        If another call changes the task first, ``decide`` is called again on the new version.
+
+        The first decision is made on the task as this process remembers it, without a read. If that version
+        is outdated, the write fails. Before a call is refused, or leaves the task unchanged, the task is
+        read. It is also read if this process does not remember ``run_id``, the run of the transition: a
+        decision on older runs could hide the only message of that run for too long.
+
+        ``message`` is the message of a claim. If the claim is a conflict, the message is deleted, unless the
+        task holds it.
 
         Raises the errors of ``decide``, and ResourceNotFound.
         """
@@ -91,7 +96,7 @@ class Changes:
         while True:
             is_fresh = remembered is None
             stored = remembered or self.read(task_id)
-            remembered = None  # it may be old: any further round reads
+            remembered = None  # it may be outdated, so each further round reads the task
             try:
                 outcome = decide(stored.task, self._clock.now() if is_fresh else began)
             except QueueError as refusal:
@@ -99,7 +104,7 @@ class Changes:
                     self._delete_refused(stored.task, message, refusal)
                     raise
                 continue
-            # no write would show that the remembered task is old
+            # without a write, nothing would show that the remembered task is outdated
             if outcome.hold is None and outcome.task == stored.task:
                 if is_fresh:
                     self._repeat(stored, outcome)
@@ -117,14 +122,15 @@ class Changes:
         return task
 
     def wait_for_room(self) -> None:
-        """As ``Ledger.wait_for_room``."""
+        """See ``Ledger.wait_for_room``."""
         self._ledger.wait_for_room()
 
     def writing(
         self, task_id: str, since: datetime, task_group_id: str = "", *, needs_name: bool = True
     ) -> "_Writing":
-        """Begin a write, which is made within this context. The caller then calls ``finish``,
-        ``publish_artifact``, or closes what is owed.
+        """Returns a context in which the caller makes one write of the task.
+
+        Afterwards the caller must call ``finish`` or ``publish_artifact``, or close what is owed.
         """
         owed = self._processes.begin(task_id, since, task_group_id, needs_name=needs_name)
         return _Writing(self._ledger, owed)
@@ -133,9 +139,10 @@ class Changes:
     def owing(
         self, task_id: str, since: datetime, task_group_id: str, *, is_published: bool = False
     ) -> Iterator[None]:
-        """What is done within writes no task. Afterwards the resolver repeats the task's effects since then.
+        """Returns a context for work that writes no task. Afterwards the resolver repeats the effects since
+        then.
 
-        Raises ServiceUnavailable before it begins.
+        Raises ServiceUnavailable before the context begins.
         """
         owed = self._processes.begin(task_id, since, task_group_id)
         try:
@@ -144,14 +151,14 @@ class Changes:
             self._ledger.repeat_later([owed], is_published=is_published)
 
     def version(self, owed: Owed) -> str:
-        """As ``Processes.version``."""
+        """See ``Processes.version``."""
         return self._processes.version(owed)
 
     def marked(self, task: Task) -> Task:
-        """The task as it is to be written, marked if its events cannot be published now.
+        """Returns the task to write. It is marked if its events cannot be published now.
 
-        The mark goes with the write, not after it: the write may be the last that succeeds for a while. And a
-        mark stays until the events are published: this process may die before.
+        The mark is part of the write, because this may be the last write that succeeds for a while. The mark
+        stays until the events are published, because this process may die before that.
         """
         if task.is_unpublished or not self._publisher.is_away:
             return task
@@ -167,8 +174,9 @@ class Changes:
     ) -> Task:
         """Apply the effects of a successful write. Raises nothing: what fails is repeated later.
 
-        ``task`` is what was written, ``before`` the version before it, None for a new task. That is what
-        ``register`` registers. The effects of a task's end on others are always left to the resolver.
+        ``task`` is what was written, and ``before`` is the version before it. For a new task, ``before`` is
+        None, and ``register`` records it as a dependent of other tasks. The effects that the end of a task
+        has on other tasks are always left to the resolver.
         """
         is_published = is_complete = False
         try:
@@ -183,9 +191,10 @@ class Changes:
         except Exception:
             log.exception("effects-deferred", task_id=task.task_id)
         if not is_published:
-            owed.repeats_all = True  # those of the version before may be missing, too
+            owed.repeats_all = True  # the events of the version before may be missing too
         self._ledger.note_due(task.task_id, next_due(task), owed.number)
-        # dependents and group take further operations: the resolver applies them, not this call
+        # effects on dependents and the group need more operations, so the resolver applies them, not this
+        # call
         ends = before is not None and task.is_resolved and not before.task.is_resolved
         if is_complete and not ends:
             self._ledger.close([owed])
@@ -194,9 +203,9 @@ class Changes:
         return task
 
     def _publish(self, task: Task, outcome: Outcome, before: StoredTask | None) -> bool:
-        """Publish the events, and all before them if these may be missing. Returns whether it did.
+        """Publish the events. If earlier events may be missing, publish these first. Returns whether it did.
 
-        The history of a marked task is left to the resolver, since it has artifacts, too.
+        The history of a marked task is left to the resolver, because it also has events of artifacts.
         """
         if task.is_unpublished:
             return False
@@ -204,7 +213,7 @@ class Changes:
         return self._try_to_publish(events_since(task, EVER) if lacks_events else outcome.events)
 
     def _lacks_events(self, stored: StoredTask, *, shows_events: bool) -> bool:
-        """Whether the events of that version may be missing. ``shows_events``: see Outcome."""
+        """Whether the events of the version may be missing. ``shows_events``: see Outcome."""
         if number := self._processes.number(stored.written):
             return not self._ledger.is_applied(number)
         return not (shows_events or self._processes.has_events(stored.written))
@@ -217,10 +226,10 @@ class Changes:
         return True
 
     def mark_unpublished(self, task: Task, owed: Owed) -> Task:
-        """Mark the task, and answer for its events from now on: whoever changes it publishes all of them, and
-        whoever takes over for this process.
+        """Mark the task in its row as unpublished.
 
-        Returns the task as it is stored, unmarked if storage fails.
+        From then on, any process that changes the task, or takes over for this one, publishes all its events.
+        Returns the task as it is stored. If storage fails, it is not marked.
         """
         if task.is_unpublished:
             return task
@@ -238,10 +247,11 @@ class Changes:
     def publish_again(
         self, stored: StoredTask, since: datetime, owed: Owed, artifacts: Mapping[int, list[Event]]
     ) -> tuple[Task, bool]:
-        """Publish the events since then. If the broker is away, mark the task.
+        """Publish the events since ``since``. If the broker is away, mark the task.
 
-        Returns the task, and whether they are published. ``artifacts``: by run, artifact-created. A mark
-        stays, so that the task can be found, until the caller owes nothing else to it (``unmark``).
+        Returns the task, and whether the events are published. ``artifacts`` has the artifact-created events
+        by run. A mark stays until the caller owes the task nothing else (``unmark``), so that the task can be
+        found.
         """
         task = stored.task
         if not self._try_to_publish(events_since(task, since, artifacts)):
@@ -249,22 +259,24 @@ class Changes:
         return task, True
 
     def unmark(self, task: Task) -> None:
-        """Clear the mark of the task: all its events are published, unless it has changed since.
+        """Clear the mark of a task whose events are all published. Does nothing if the task has changed
+        since.
 
         If the mark cannot be cleared, the events are published again later.
         """
         stored = self._tasks.recall(task.task_id) or self._tasks.load(task.task_id)
-        if stored and stored.task == task:  # else another process has written, whose mark it may be
+        if stored and stored.task == task:  # otherwise it may be the mark of another process
             with suppress(Changed):
                 self._tasks.replace(stored, replace(task, is_unpublished=False))
 
     def publish_artifact(self, stored: StoredTask, created: Event, owed: Owed) -> None:
-        """Publish artifact-created after the write of an artifact; it is published later if that fails.
+        """Publish artifact-created after the write of an artifact. If this fails, it is published later.
 
-        ``stored`` is the version that the call has read.
+        ``stored`` is the version of the task that the call has read.
         """
         task = stored.task
-        # its worker has the answer of the claim, but the events of that come first
+        # Its worker has the answer to its claim, but the events of the claim may be missing, and must come
+        # first.
         missing = events_since(task, EVER) if self._lacks_events(stored, shows_events=True) else []
         if not task.is_unpublished and self._try_to_publish([*missing, created]):
             self._ledger.close([owed])
@@ -272,7 +284,7 @@ class Changes:
             self._ledger.repeat_later([owed])
 
     def _repeat(self, stored: StoredTask, outcome: Outcome) -> None:
-        """Repeat the effects of a transition that had happened before. Raises ServiceUnavailable."""
+        """Repeat the effects of a transition that has already happened. Raises ServiceUnavailable."""
         task = outcome.task
         if outcome.events and not self._publish(task, outcome, stored):
             owed = self._processes.begin(task.task_id, self._clock.now())
@@ -283,11 +295,11 @@ class Changes:
         self._messages.apply_effect(outcome.task, outcome.message_effect)
 
     def find(self, task_id: str) -> StoredTask | None:
-        """The task as it is now, None if there is none."""
+        """Reads the task. Returns None if it does not exist."""
         return self._tasks.load(task_id)
 
     def recall_stored(self, task_id: str) -> StoredTask | None:
-        """A version of the task that this process remembers, which may be old; None without one."""
+        """Returns the version of the task that this process remembers, or None. It may be outdated."""
         return self._tasks.recall(task_id)
 
     def is_own(self, stored: StoredTask) -> bool:
@@ -295,14 +307,16 @@ class Changes:
         return self._processes.number(stored.written) > 0
 
     def read(self, task_id: str) -> StoredTask:
-        """The task as it is now; raises ResourceNotFound."""
+        """Reads the task. Raises ResourceNotFound."""
         stored = self._tasks.load(task_id)
         if stored is None:
             raise ResourceNotFound(f"there is no task {task_id}; it may have expired")
         return stored
 
     def recall(self, task_id: str) -> Task:
-        """The task with its definition; its runs may be old. Raises ResourceNotFound."""
+        """Returns the task. Its definition never changes, but its runs may be outdated. Raises
+        ResourceNotFound.
+        """
         return (self._tasks.recall(task_id) or self.read(task_id)).task
 
     def _recall(self, task_id: str, run_id: int) -> StoredTask | None:
@@ -319,8 +333,9 @@ class Changes:
             self._delete_unless_held(task, message, task.work_queue)
 
     def _write(self, stored: StoredTask, outcome: Outcome, began: datetime) -> Task | None:
-        """The written task with its effects, None after a lost race: then nothing of it was written, or its
-        effects are repeated later.
+        """Write the task and apply the effects. Returns the task, or None after a lost race.
+
+        After a lost race, either nothing was written or the effects are repeated later.
         """
         if outcome.events or outcome.message_effect:
             return self._write_transition(stored, outcome, began)
@@ -335,8 +350,8 @@ class Changes:
             current = self._replace(stored, task, outcome, self._processes.version(owed))
         if current == task:
             return self.finish(task, outcome, owed, stored)
-        # The answer of the write may be lost, and another process may have written since. To close it then
-        # would lose the events of a transition that happened.
+        # The answer to the write may be lost, and another process may have written since. If this write were
+        # closed then, the events of a transition that did happen would be lost.
         if any(run not in stored.task.runs and _was_written(run, current) for run in task.runs):
             self._ledger.repeat_later([owed])  # it was written, and another process wrote after it
         else:
@@ -344,19 +359,20 @@ class Changes:
         return None
 
     def _replace(self, stored: StoredTask, task: Task, outcome: Outcome, written: str = "") -> Task:
-        """Write the task. The task as it is stored now, another after a lost race."""
+        """Write the task. Returns the task as it is stored now: another version after a lost race."""
         try:
             return self._tasks.replace(stored, task, written).task
         except Changed:
             current = self.read(task.task_id).task
-            if current != task:  # else only the answer was lost
+            if current != task:  # if they are equal, only the answer was lost
                 self._undo(task, current, outcome)
             return current
 
     def _undo(self, wanted: Task, task: Task, outcome: Outcome) -> None:
         """Offer or delete the message that a transition held before it lost the race.
 
-        A run that is pending now may have no other message, unless its priority and so its queue changed.
+        If a run is pending now, this may be its only message, unless its priority and so its queue has
+        changed.
         """
         if outcome.hold is None or wanted.held is None:
             return
@@ -371,8 +387,10 @@ class Changes:
 
 
 class _Writing:
-    """The context of a write. An error below 500 says that nothing was written; after any other, the write
-    may have happened.
+    """The context of a write.
+
+    If an error has a status below 500, nothing was written. After any other error, the write may have
+    happened.
     """
 
     def __init__(self, ledger: Ledger, owed: Owed) -> None:
@@ -388,13 +406,13 @@ class _Writing:
         if isinstance(error, QueueError) and error.status < 500:
             self._ledger.close([self._owed])
         elif isinstance(error, Exception):
-            # Not at once: a write that timed out may still arrive. A look before that would find the task
-            # unchanged, and close what comes after it.
+            # Not at once, because a write that timed out may still arrive. An earlier look would find the
+            # task unchanged, and nobody would repeat the effects of the late write.
             self._ledger.repeat_later([self._owed], UNKNOWN_WRITE)
 
 
 def _was_written(run: Run, task: Task) -> bool:
-    """Whether the task had this run at some time."""
+    """Whether this run was stored in the task at some time."""
     if run.run_id >= len(task.runs):
         return False
     now = task.runs[run.run_id]

@@ -1,27 +1,28 @@
-"""Claims of runs: made, extended, released.
+"""Makes, extends and releases claims of runs.
 
-The rule. A run is held by one worker at a time, and the row of its task says by whom and until when
-(takenUntil). A message only says where there may be work. So a claim is decided by the conditional write of
-the row, and a message that comes late, twice or for no run at all costs a refusal, and never a second holder.
+The rule. One worker at a time holds a run. The row of the task says which worker, and until when
+(takenUntil). A message only says where there may be work. So the conditional write of the row decides about a
+claim. If a message comes late, twice, or for no run at all, the claim is refused. There is never a second
+holder.
 
 Theory. While run R is running, a message for run R+1 stays hidden until takenUntil: ``domain.transitions``
-says why. So each answer to a claim also says what becomes of the message that led to it:
+says why. So each answer to a claim also decides what happens to the message that led to it:
 
-* The claim is granted: before the row is written, the message becomes the hidden message of the next run.
-* The claim is refused for good, since the run is held or over: the message is deleted, unless it is hidden
-  for a later run.
-* The claim is refused for now, since proof is missing or the worker is quarantined: the run stays pending and
-  is offered again after a while. Its message may be gone: a worker of the deployed protocol deletes it.
-* The message is not signed by this queue, or is a message of another task: claimTask answers an error and
-  leaves the message alone. A message that this process received itself is deleted.
-* The task has left the queue of the message, since its priority was changed: a message is put into the task's
-  queue, and only then this one is deleted.
+* If the claim is granted, the message becomes the hidden message of the next run before the row is written.
+* If the run is held or over, the claim is refused for good. The message is deleted, unless it is hidden for a
+  later run.
+* If proof is missing or the worker is quarantined, the claim is refused for now. The run stays pending and is
+  offered again after a while. Its message may be gone, because a worker of the deployed protocol deletes it.
+* If this queue did not sign the message, or it is a message about another task, claimTask answers an error
+  and leaves the message alone. If this process received the message itself, it deletes it.
+* If the priority of the task was changed, the task has left the queue of the message. A message is put into
+  the task's new queue, and only then is the old one deleted.
 
 What is ugly, and why it stays.
 
-* Two callers come with the same question. ``claim`` is for a worker that polled itself. It may repeat its
-  call because the answer was lost: then the same claim is granted again. ``claim_polled`` is for a message
-  that this process received for a worker. It must not hand out the same run twice, and nobody gets an error.
+* Two callers ask the same question. ``claim`` is for a worker that polled itself. If the answer was lost, the
+  worker may repeat its call, and gets the same claim again. ``claim_polled`` is for a message that this
+  process received for a worker. It must not hand out the same run twice, and nobody gets an error.
 * A worker of the deployed protocol presents no message, so nothing shows which message led it here. After a
   refusal for now it gets a new one, and ``_offered`` limits how many of these add up.
 * Credentials count on real time, and everything else on the queue's clock, which a test may move.
@@ -62,16 +63,17 @@ from legacy_queue.stores.lru_cache import SharedLruCache
 log = structlog.get_logger()
 
 OFFERED_AGAIN_AFTER = timedelta(seconds=10)
-# Credentials begin so long before now, and end so long after takenUntil: other machines' clocks may differ.
+# Credentials are valid from this long before now to this long after takenUntil: the clocks of machines
+# differ.
 CREDENTIALS_DRIFT = timedelta(minutes=15)
 _MAX_REMEMBERED = 10_000  # runs that were offered again
 
 
 @dataclass(frozen=True)
 class ClaimProof:
-    """The message that a claim presents: all of it (draft) or nothing (deployed).
+    """The message that a claim presents. A worker of the draft presents all of it, a deployed one nothing.
 
-    Only the signature shows which run the message is for: without a signature, it is not touched.
+    Only the signature shows which run the message is for. Without a signature, the message is left alone.
     """
 
     # The messageId that the worker polled. It stays the same as long as the message exists.
@@ -109,20 +111,23 @@ class Claims:
         self._clock = clock
         self._settings = settings
         self._workers = workers
-        # When this process last offered a run again whose claim presented no message: by taskId, runId and
-        # queue, on the monotonic clock.
+        # By taskId, runId and queue: when this process last offered a run again after a claim without a
+        # message, on the monotonic clock.
         self._offered: SharedLruCache[tuple[str, int, WorkQueue], timedelta] = SharedLruCache(_MAX_REMEMBERED)
 
     def claim(
         self, task: Task, run_id: int, worker: Worker, proof: ClaimProof, client_id: str = ""
     ) -> Mapping[str, Any]:
-        """Claim the run until takenUntil; returns the body that claimTask answers.
+        """Claim the run until takenUntil. Returns the body that claimTask answers.
 
-        ``task`` may be old: only its definition is used. The answer says which run was claimed: see
-        ``transitions.claim``. Raises AuthorizationFailed for a wrong signature, and RequestConflict where
-        storage shows that the message is of another task; InputError for missing proof and RequestConflict
-        for a quarantined worker, and offers the run again then; ResourceNotFound, RequestConflict,
-        ServiceUnavailable.
+        ``task`` may be outdated: only its definition is used. The answer says which run was claimed: see
+        ``transitions.claim``. Raises
+
+        - AuthorizationFailed if the signature is wrong,
+        - RequestConflict if storage shows that the message is about another task,
+        - InputError if proof is missing, and RequestConflict if the worker is quarantined: both offer the run
+          again,
+        - ResourceNotFound, RequestConflict, ServiceUnavailable.
         """
         queue = task.work_queue
         path = worker_path(queue.provisioner_id, queue.worker_type, worker)
@@ -141,20 +146,20 @@ class Claims:
     def claim_polled(
         self, queue: WorkQueue, message: QueuedMessage, worker: Worker
     ) -> Mapping[str, Any] | None:
-        """As ``claim``, with a message that this process received from ``queue``. Raises ServiceUnavailable.
+        """Claim as ``claim`` does, with a message that this process received from ``queue``.
 
-        Returns None and deletes the message if its signature is wrong, if it is stale, or if the task cannot
-        be read. A run that the worker holds already is not claimed again. The claim is not in the worker
-        record yet: its client may have disconnected.
+        If the signature is wrong, the message is stale, or the task cannot be read, it deletes the message
+        and returns None. A run that the worker already holds is not claimed again. The claim is not in the
+        worker record yet, because the client may have disconnected. Raises ServiceUnavailable.
         """
         message_id = message.lease.message_id
 
         def decide(task: Task, now: datetime) -> Outcome:
-            if task.work_queue != queue:  # no claim of it is written: the caller sees the other queue
+            if task.work_queue != queue:  # no claim is written, and the caller sees the other queue
                 return Outcome(task)
             outcome = self._claimed(task, run_id, worker, proof, now)
-            if outcome.task == task:  # the worker's other request has it already
-                raise RequestConflict(f"task {task_id}: this worker holds run {run_id} already")
+            if outcome.task == task:  # another request of this worker already has it
+                raise RequestConflict(f"task {task_id}: this worker already holds run {run_id}")
             return outcome
 
         try:
@@ -168,21 +173,23 @@ class Claims:
         except RequestConflict as stale:  # the message is deleted, unless it is held
             log.info("work-message-stale", message_id=message_id, why=stale.message)
             return None
-        except (ResourceNotFound, Corrupt) as error:  # of a run far ahead, or of no task
+        except (ResourceNotFound, Corrupt) as error:  # the message is for a run far ahead, or for no task
             self._drop(queue, message, error)
             return None
         if task.work_queue == queue:
             return self._answer_with_task(task)
         log.info("work-message-moved", message_id=message_id, task_id=task_id)
         # The process that changed the priority may have died before it put a message into the new queue.
-        # First offer, then delete: a crash in between would leave a pending run without a message.
+        # Offer first and delete then: the other way round, a crash in between would leave a pending run
+        # without a message.
+        # message.
         if task.state == "pending":
             self._messages.offer(task, len(task.runs) - 1)
         self._messages.delete(queue, message.lease)
         return None
 
     def release_claim(self, claim: Mapping[str, Any], worker: Worker) -> None:
-        """Release a claim whose answer never reached the worker. Raises ServiceUnavailable."""
+        """Release a claim if its answer never reached the worker. Raises ServiceUnavailable."""
         task_id = claim["status"]["taskId"]
         run_id = claim["runId"]
         taken_until = parse_time(claim["takenUntil"])
@@ -193,7 +200,7 @@ class Claims:
             )
 
     def reclaim(self, task_id: str, run_id: int) -> Mapping[str, Any]:
-        """Extend the claim; returns the body that reclaimTask answers, with new credentials.
+        """Extend the claim. Returns the body that reclaimTask answers, with new credentials.
 
         Raises ResourceNotFound, RequestConflict.
         """
@@ -213,7 +220,9 @@ class Claims:
         self._messages.delete(queue, message.lease)
 
     def _verify(self, message: QueuedMessage) -> tuple[str, int, str]:
-        """The taskId, runId and signature of the message; raises ValueError if it is not signed by us."""
+        """Returns taskId, runId and signature of the message. Raises ValueError if this queue did not sign
+        it.
+        """
         task_id, run_id, signature = read_message(message.text)
         if not signature_is_valid(signature, task_id, run_id, self._settings.secrets):
             raise ValueError("its signature is wrong")
@@ -230,13 +239,13 @@ class Claims:
             signature, task.task_id, run_id, self._settings.secrets
         ):
             raise AuthorizationFailed(
-                f"the signature is not that of task {task.task_id} run {run_id}: "
+                f"the signature does not belong to task {task.task_id} run {run_id}: "
                 "pass the signature of the message that you polled"
             )
-        # A claim changes or deletes the message that it presents. That of another task would be lost to it.
+        # A claim changes or deletes the message that it presents. Another task would lose its message.
         if proof.lease and self._messages.is_of_another(task, proof.lease):
             raise RequestConflict(
-                f"the message {proof.message_id} is not one of task {task.task_id}: "
+                f"the message {proof.message_id} does not belong to task {task.task_id}: "
                 "pass messageId, receipt and signature of one message"
             )
         queue = task.work_queue
@@ -253,15 +262,15 @@ class Claims:
             self._offer_again(task.task_id, run_id, proof)
             raise RequestConflict(
                 f"worker {'/'.join(path[2:])} of {'/'.join(path[:2])} is quarantined "
-                f"until {format_time(until)}: it gets no work before"
+                f"until {format_time(until)}, and gets no work before that"
             )
 
     def _offer_again(self, task_id: str, run_id: int, proof: ClaimProof) -> None:
-        """Offer the run of a refused claim again, after a while.
+        """After a refused claim, offer the run again after a while.
 
-        Offers the presented message itself, since a worker of the draft does not delete it: a new message for
-        each refusal would add up. Without a presented message, a process offers the same run at most every
-        5 s. The message may be the held message of another claim: then it is visible after takenUntil.
+        Offers the presented message itself. A worker of the draft does not delete it, so new messages would
+        pile up. Without a presented message, a process offers the same run at most every 5 s. If another
+        claim holds the message, it becomes visible after takenUntil.
         """
         task = self._changes.read(task_id).task
         last = task.last_run
@@ -273,7 +282,7 @@ class Claims:
         if last.taken_until:
             next_run_id = last.run_id + 1
             delay = max(delay, last.taken_until - now)
-        # one ahead: a crash before the write of a claim leaves such a message
+        # a message may be one run ahead: a crash before the write of a claim leaves such a message
         if run_id not in (next_run_id, next_run_id + 1):
             return
         offer = task_id, next_run_id, task.work_queue

@@ -1,4 +1,4 @@
-"""Which tasks a task waits for, and which tasks wait for it."""
+"""Knows which tasks a task waits for, and which tasks wait for it."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -15,7 +15,7 @@ from legacy_queue.services.pagination import read_rows
 from legacy_queue.services.tasks.changes import Changes
 from legacy_queue.stores import DependencyStore, Dependent, TaskStore
 
-_MAX_SHOWN = 10  # wrong dependencies in an error
+_MAX_SHOWN = 10  # wrong dependencies that an error names
 
 
 class Dependencies:
@@ -30,7 +30,7 @@ class Dependencies:
         self._threads = threads
 
     def waits_for(self, task_id: str, definition: TaskDefinition) -> list[str]:
-        """The dependencies that keep the task from being pending; may include the task itself.
+        """Returns the dependencies that keep the task from being pending. May include the task itself.
 
         Raises InputError if a dependency does not exist or expires before the task's deadline.
         """
@@ -39,13 +39,13 @@ class Dependencies:
         if wrong:
             more = f" and {len(wrong) - _MAX_SHOWN} more" if len(wrong) > _MAX_SHOWN else ""
             raise InputError(
-                f"dependencies: {', '.join(wrong[:_MAX_SHOWN])}{more}. A task can depend on tasks that exist "
-                f"and do not expire before its deadline, {format_time(definition.deadline)}"
+                f"dependencies: {', '.join(wrong[:_MAX_SHOWN])}{more}. Expected tasks that exist "
+                f"and do not expire before the deadline, {format_time(definition.deadline)}"
             )
         return [required_id for required_id in definition.dependencies if required_id not in satisfied]
 
     def states(self, task_ids: Sequence[str]) -> Mapping[str, str]:
-        """The state of each task, "" where there is none."""
+        """Returns the state of each task, or "" if it does not exist."""
 
         def state_of(task_id: str) -> tuple[str, str]:
             stored = self._tasks.load(task_id)
@@ -72,7 +72,7 @@ class Dependencies:
         return task
 
     def release_dependents(self, required: Task, run_id: int) -> None:
-        """Satisfy the dependents of the task, which ended with that run. Safe to repeat."""
+        """Satisfy the tasks that depend on this one, which ended with that run. Safe to repeat."""
         if not self._dependencies.has_any(required.task_id):
             return
         as_it_ended = required.up_to(run_id)
@@ -81,7 +81,7 @@ class Dependencies:
             # a task that depends on itself waits until it is scheduled
             is_other = dependent.task_id != required.task_id
             if is_other and as_it_ended.satisfies(dependent.requires):
-                # not found: it is being created and rechecks, or was refused, or has expired
+                # if it is not found, it is being created and will recheck, or it was refused, or has expired
                 with suppress(ResourceNotFound, Corrupt):
                     self._satisfy(dependent.task_id, required.task_id)
 
@@ -91,10 +91,9 @@ class Dependencies:
     def _satisfied(
         self, required_ids: Sequence[str], definition: TaskDefinition
     ) -> tuple[list[str], list[str]]:
-        """The dependencies that no longer keep the defined task from being pending, and what is wrong with
-        others.
+        """Returns the dependencies that are satisfied, and what is wrong with the others.
 
-        Of thousands of tasks, few are in memory at a time.
+        Only few of the tasks are in memory at a time, even if there are thousands.
         """
 
         def check(required_id: str) -> tuple[str, bool, str]:

@@ -1,6 +1,6 @@
-"""Calls that change every task of a group, each by itself: a repeated call completes an interrupted call.
+"""Changes every task of a group, one by one. If a call was interrupted, a repeated call completes it.
 
-A call changes a few tasks at a time, whatever the size of the group.
+A call changes a few tasks at a time, however large the group is.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -27,7 +27,7 @@ from legacy_queue.stores import Group, GroupStore, TaskStore
 
 log = structlog.get_logger()
 
-_MAX_TASKS = 100  # changed before the next are read
+_MAX_TASKS = 100  # tasks that are changed before the next ones are read
 _LOG_INTERVAL = timedelta(seconds=2)
 _task_id = attrgetter("task_id")
 
@@ -54,15 +54,15 @@ class GroupChanges:
         self._threads = threads
 
     def cancel(self, task_group_id: str) -> Sequence[str]:
-        """Cancel the unresolved tasks of a sealed group; returns the tasks that this call has canceled.
+        """Cancel the unresolved tasks of a sealed group. Returns the tasks that this call has canceled.
 
-        A task whose createTask is under way is not created. Raises ResourceNotFound; RequestConflict if the
-        group is not sealed.
+        A task whose createTask is still under way is not created any more. Raises ResourceNotFound. Raises
+        RequestConflict if the group is not sealed.
         """
         group = self._groups.load(task_group_id)
         if group.sealed is None:
             raise RequestConflict(
-                f"task group {task_group_id} is not sealed: tasks could join it while it is canceled. "
+                f"task group {task_group_id} is not sealed, so tasks could join it during the cancel. "
                 "Call sealTaskGroup first"
             )
         return self._each(group, transitions.cancel, lambda task_id: self._tasks.bar(task_id, group.expires))
@@ -70,10 +70,10 @@ class GroupChanges:
     def change_priority(
         self, task_group_id: str, priority: str, directions: Collection[str]
     ) -> tuple[Group, Sequence[str]]:
-        """Give the unresolved tasks this priority; returns the group and the tasks that this call changed.
+        """Give the unresolved tasks this priority. Returns the group and the tasks that this call changed.
 
-        ``directions`` are ``raise`` and ``lower``: a change in another direction is left out. Raises
-        ResourceNotFound; ServiceUnavailable if the event cannot be published.
+        ``directions`` has ``raise``, ``lower`` or both. A change in another direction is left out. Raises
+        ResourceNotFound. Raises ServiceUnavailable if the event cannot be published.
         """
 
         def decide(task: Task, now: datetime) -> Outcome:
@@ -87,11 +87,13 @@ class GroupChanges:
         return group, changed
 
     def size(self, task_group_id: str) -> int:
-        """How many tasks have joined the group."""
+        """Returns how many tasks have joined the group."""
         return sum(1 for _ in read_rows(partial(self._store.members, task_group_id), str, ""))
 
     def _each(self, group: Group, decide: Decide, is_missing: Callable[[str], bool]) -> Sequence[str]:
-        """The unresolved tasks that have changed. A missing task is retried unless ``is_missing``."""
+        """Change the unresolved tasks. Returns the changed ones. Retries a missing task unless it
+        ``is_missing``.
+        """
 
         def change(task_id: str) -> bool:
             with suppress(Corrupt):
@@ -109,13 +111,13 @@ class GroupChanges:
         while task_ids := list(islice(left, _MAX_TASKS)):
             answers = zip(task_ids, map_concurrently(change, task_ids, self._threads), strict=True)
             changed += [task_id for task_id, has_changed in answers if has_changed]
-            if self._clock.monotonic() - logged >= _LOG_INTERVAL:  # the caller waits for all of them
+            if self._clock.monotonic() - logged >= _LOG_INTERVAL:  # the caller waits until all are changed
                 logged = self._clock.monotonic()
                 log.info("task-group-changing", task_group_id=group.task_group_id, changed=len(changed))
         return changed
 
     def _unresolved(self, task_group_id: str) -> Iterator[str]:
-        """Tasks that may be unresolved, each once."""
+        """Yields each task that may be unresolved, once."""
         active = read_rows(partial(self._store.active, task_group_id), _task_id, "")
         yield from (task_id for task_id, _ in groupby(active, _task_id))
 
@@ -124,7 +126,8 @@ class GroupChanges:
 
         def decide_member(task: Task, now: datetime) -> Outcome:
             nonlocal has_changed
-            is_ours = task.definition.task_group_id == task_group_id  # a refused task left a member row
+            # a refused createTask leaves a row of a member
+            is_ours = task.definition.task_group_id == task_group_id
             is_over = task.is_resolved or now >= task.definition.deadline
             outcome = decide(task, now) if is_ours and not is_over else Outcome(task)
             has_changed = outcome.task != task

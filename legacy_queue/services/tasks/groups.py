@@ -1,4 +1,4 @@
-"""Task groups: their members, and when all of them are resolved."""
+"""Keeps task groups: their members, and whether all of them are resolved."""
 
 from contextlib import suppress
 
@@ -13,7 +13,7 @@ from legacy_queue.stores import Group, GroupStore, Sealed, TaskStore
 
 
 class Groups:
-    """A group is resolved each time its last active task is resolved."""
+    """The task groups. A group is resolved each time its last active task is resolved."""
 
     def __init__(self, groups: GroupStore, tasks: TaskStore, publisher: EventPublisher, clock: Clock) -> None:
         self._groups = groups
@@ -22,16 +22,17 @@ class Groups:
         self._clock = clock
 
     def load(self, task_group_id: str) -> Group:
-        """The group, also of a single task; raises ResourceNotFound."""
+        """Returns the group, even if it has only one task. Raises ResourceNotFound."""
         group = self._groups.load(task_group_id)
         if group is None:
             raise _not_found(task_group_id)
         return group
 
     def seal(self, task_group_id: str) -> Group:
-        """Let no more tasks join the group; safe to repeat. A createTask that began before may still succeed.
+        """Let no more tasks join the group. Safe to repeat. A createTask that began earlier may still
+        succeed.
 
-        Raises ResourceNotFound; ServiceUnavailable if the event cannot be published.
+        Raises ResourceNotFound. Raises ServiceUnavailable if the event cannot be published.
         """
         sealed = self._groups.seal(task_group_id, self._clock.now())
         if sealed is None or sealed.sealed is None:
@@ -40,18 +41,19 @@ class Groups:
         return sealed
 
     def publish(self, event: Event) -> None:
-        """Publish an event that nobody repeats. Raises ServiceUnavailable: the client repeats its call."""
+        """Publish an event that only the client can repeat. Raises ServiceUnavailable: repeat the call."""
         try:
             self._publisher.publish([event])
         except BrokerAway:
             raise ServiceUnavailable(
-                f"it is done, but the broker is away: repeat the call, so that {event.exchange} is published"
+                f"the change is made, but the broker is away: repeat the call to publish {event.exchange}"
             ) from None
 
     def join(self, task_id: str, definition: TaskDefinition, written: str = "") -> None:
-        """Make the task an active member of its group. ``written``: by this write of createTask.
+        """Make the task an active member of its group. ``written`` names the write of createTask.
 
-        Raises RequestConflict if the group has another schedulerId, or is sealed and the task is no member.
+        Raises RequestConflict if the group has another schedulerId, or if it is sealed and the task is not in
+        it.
         """
         wanted = group_of(definition)
         try:
@@ -65,9 +67,9 @@ class Groups:
             )
 
     def leave(self, task_id: str, task_group_id: str) -> None:
-        """Undo ``join`` for a task that was not created; publishes if all others are resolved.
+        """Undo ``join`` for a task that was not created. Publishes group-resolved if all others are resolved.
 
-        A task that is created meanwhile joins again.
+        If the task is created meanwhile, it joins again.
         """
         group = self._groups.load(task_group_id)
         if group is None:
@@ -80,33 +82,36 @@ class Groups:
             self._publisher.publish([group_resolved(task_group_id, group.scheduler_id)])
 
     def join_again(self, task_id: str, definition: TaskDefinition) -> bool:
-        """As ``join``, for a task that is stored; false if its group was sealed meanwhile."""
+        """Join again with a task that is stored. Returns false if its group was sealed meanwhile."""
         with suppress(RequestConflict):
             self.join(task_id, definition)
             return True
         return False
 
     def activate(self, task: Task, run_id: int) -> None:
-        """The task will be active again, with this run."""
+        """Make the task an active member again, with this run."""
         self._groups.activate(task.task_id, group_of(task.definition), run_id)
 
     def end(self, task: Task, run_id: int) -> None:
-        """The task was resolved with that run: publishes if its group is resolved, too. Safe to repeat."""
+        """End the membership of a task that was resolved with that run. Safe to repeat.
+
+        Publishes group-resolved if this was the last active task.
+        """
         definition = task.definition
         task_group_id = definition.task_group_id
-        activations = {0, task.activation(run_id)}  # 0 too: it joins again when it is created again
+        activations = {0, task.activation(run_id)}  # also 0, because a task that is created again joins again
         if not self._groups.end(task.task_id, task_group_id, activations):
             self._publisher.publish([group_resolved(task_group_id, definition.scheduler_id)])
 
     def find(self, task_group_id: str) -> Group | None:
-        """As ``load``; None if its row is corrupt, since its tasks can still be listed."""
+        """Returns the group, or None if its row is corrupt: its tasks can still be listed."""
         with suppress(Corrupt):
             return self.load(task_group_id)
         return None
 
 
 def group_of(definition: TaskDefinition) -> Group:
-    """The group as a task creates it."""
+    """Returns the group that this task creates if there is none."""
     return Group(definition.task_group_id, definition.scheduler_id, end_of_day(definition.expires))
 
 
@@ -115,8 +120,7 @@ def _not_found(task_group_id: str) -> ResourceNotFound:
 
 
 def sealed_before(task_id: str, task_group_id: str) -> RequestConflict:
-    """The refusal of a new task whose group is sealed."""
+    """Returns the refusal of a new task in a sealed group."""
     return RequestConflict(
-        f"task group {task_group_id} is sealed: it takes no new task, and task {task_id} is not in it. "
-        "Use another taskGroupId"
+        f"task group {task_group_id} is sealed, so task {task_id} cannot join it. Use another taskGroupId"
     )

@@ -1,4 +1,4 @@
-"""Tasks: created, scheduled, read, resolved, rerun, canceled."""
+"""Creates, schedules, reads, resolves, reruns and cancels tasks."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -19,7 +19,7 @@ from legacy_queue.stores import ArtifactStore, TaskStore
 
 
 class Tasks:
-    """Every call on a task but claims and artifacts."""
+    """Every call on a task except claims and artifacts."""
 
     def __init__(
         self,
@@ -38,18 +38,19 @@ class Tasks:
         self._artifacts = artifacts
 
     def load(self, task_id: str) -> Task:
-        """The task as it is now; raises ResourceNotFound."""
+        """Reads the task. Raises ResourceNotFound."""
         return self._changes.read(task_id).task
 
     def recall(self, task_id: str) -> Task:
-        """The task, whose runs may be old, without a read if possible; raises ResourceNotFound."""
+        """Returns the task, without a read if possible. Its runs may be outdated. Raises ResourceNotFound."""
         return self._changes.recall(task_id)
 
     def create(self, task_id: str, body: Mapping[str, Any]) -> Task:
-        """Create the task: pending as soon as its dependencies allow. Once this returns, it is never lost.
+        """Create the task. It is pending as soon as its dependencies allow. Once this returns, it is never
+        lost.
 
-        Safe to repeat with the same body. Raises InputError or InputTooLarge, and stores nothing then;
-        RequestConflict if the group has another schedulerId, or the task another definition.
+        Safe to repeat with the same body. If it raises InputError or InputTooLarge, nothing is stored. Raises
+        RequestConflict if the group has another schedulerId, or the stored task another definition.
         """
         now = self._clock.now()
         began = self._clock.monotonic()
@@ -58,14 +59,15 @@ class Tasks:
         outcome = transitions.create(task_id, definition, waits_for, now)
         is_in_group = True
         with self._changes.writing(task_id, now, definition.task_group_id, needs_name=False) as owed:
-            # It is a member before it is a task, so its group is neither resolved nor canceled without it.
+            # The task is a member before it is stored, so its group is neither resolved nor canceled without
+            # it.
             written = self._changes.version(owed)
             self._groups.join(task_id, definition, written)
             marked = self._changes.marked(outcome.task)
             if marked is not outcome.task:
                 outcome = replace(outcome, task=marked)
-            # Other processes end the membership of a call that seems to have died. A call that comes too late
-            # writes no task; a call whose write took too long joins again.
+            # Other processes end the membership if they take this process for dead. So a call that is too
+            # late writes no task, and a call whose write took too long joins again.
             if self._seems_dead(began):
                 raise ServiceUnavailable("storage took too long, try again")
             try:
@@ -78,31 +80,33 @@ class Tasks:
                     self._end_again(task_id, self.load(task_id), definition.task_group_id)
 
         def register(task: Task) -> Task:
-            self._dependencies.register(task)  # now: not pending before task-defined is published
+            # not earlier: it must not be pending before task-defined is published
+            self._dependencies.register(task)
             return self._dependencies.recheck(task)
 
         task = self._changes.finish(outcome.task, outcome, owed, register=register)
-        # Its group was sealed before it could join again: who has canceled the group relies on that.
+        # If its group was sealed before it could join again, cancelTaskGroup relies on the task not being
+        # there.
         return task if is_in_group else self.cancel(task_id)
 
     def define(self, task_id: str, body: Mapping[str, Any]) -> Task:
-        """As ``create``, but the task depends on itself: it is unscheduled until ``schedule``."""
+        """Create a task that depends on itself, so that it stays unscheduled until ``schedule``."""
         dependencies = list(body.get("dependencies", ()))
         if task_id not in dependencies:
             dependencies.append(task_id)
         return self.create(task_id, {**body, "dependencies": dependencies})
 
     def schedule(self, task_id: str) -> Task:
-        """Make an unscheduled task pending, whatever its dependencies; safe to repeat.
+        """Make an unscheduled task pending, whatever its dependencies are. Safe to repeat.
 
-        Raises ResourceNotFound; RequestConflict past the deadline.
+        Raises ResourceNotFound. Raises RequestConflict after the deadline.
         """
         return self._changes.apply(task_id, transitions.schedule)
 
     def rerun(self, task_id: str) -> Task:
-        """Make a resolved or unscheduled task pending; safe to repeat until it is resolved again.
+        """Make a resolved or unscheduled task pending. Safe to repeat until it is resolved again.
 
-        Raises ResourceNotFound; RequestConflict past the deadline or after 50 runs.
+        Raises ResourceNotFound. Raises RequestConflict after the deadline, or after 50 runs.
         """
 
         def decide(task: Task, now: datetime) -> Outcome:
@@ -111,14 +115,14 @@ class Tasks:
                 self._groups.activate(task, len(task.runs))
             return outcome
 
-        self.load(task_id)  # fresh: the activation of an older run would have ended before
+        self.load(task_id)  # a fresh read, because the activation of an older run has ended already
         return self._changes.apply(task_id, decide)
 
     def report(self, task_id: str, run_id: int, state: str, reason: str) -> Task:
-        """Resolve the run, and offer a retry if there is one; safe to repeat.
+        """Resolve the run, and offer a retry if there is one. Safe to repeat.
 
-        Raises ResourceNotFound; RequestConflict, also for ``completed`` while a blob or an object of the run
-        is incomplete.
+        Raises ResourceNotFound, RequestConflict. ``completed`` is also a conflict while a blob or an object
+        of the run is incomplete.
         """
 
         def decide(task: Task, now: datetime) -> Outcome:
@@ -131,24 +135,24 @@ class Tasks:
         return self._changes.apply(task_id, decide)
 
     def cancel(self, task_id: str) -> Task:
-        """Resolve an unresolved task as exception/canceled; safe to repeat.
+        """Resolve an unresolved task as exception/canceled. Safe to repeat.
 
-        Raises ResourceNotFound; RequestConflict past the deadline.
+        Raises ResourceNotFound. Raises RequestConflict after the deadline.
         """
         self._changes.wait_for_room()
         return self._changes.apply(task_id, transitions.cancel)
 
     def change_priority(self, task_id: str, old: str, new: str) -> Task:
-        """Change the priority from ``old`` to ``new``; safe to repeat.
+        """Change the priority from ``old`` to ``new``. Safe to repeat.
 
-        Raises ResourceNotFound; RequestConflict if the task is resolved, past its deadline, or has a third
-        priority.
+        Raises ResourceNotFound. Raises RequestConflict if the task is resolved, past its deadline, or has
+        neither priority.
         """
 
         def decide(task: Task, now: datetime) -> Outcome:
             if task.priority not in (old, new):
                 raise RequestConflict(
-                    f"task {task_id}: its priority was changed from {old} to {task.priority} just now",
+                    f"task {task_id}: its priority has just been changed from {old} to {task.priority}",
                     {"status": task.status()},
                 )
             return transitions.change_priority(task, new, now)
@@ -166,14 +170,14 @@ class Tasks:
             )
 
     def _seems_dead(self, began: timedelta) -> bool:
-        """Whether the call takes so long that other processes may end its task's membership."""
+        """Whether the call has taken so long that other processes may end the membership of its task."""
         return self._clock.monotonic() - began > DEAD_AFTER
 
     def _created_before(self, outcome: Outcome) -> Outcome:
-        """The outcome for a taskId that is taken already.
+        """Returns the outcome for a taskId that is already taken.
 
-        Raises RequestConflict, and stores nothing, if the stored task is another, or if there can be none
-        since its group was canceled.
+        Raises RequestConflict and stores nothing if another task is stored, or if the group was canceled so
+        that the task must not be created.
         """
         task = outcome.task
         task_group_id = task.definition.task_group_id
@@ -186,11 +190,11 @@ class Tasks:
         finally:
             self._end_again(task.task_id, existing, task_group_id)
         if existing == task:
-            return outcome  # this call has written it, and only the answer was lost: nobody else offers it
-        return replace(created, message_effect=None)  # the call that wrote it offers it
+            return outcome  # this call has written it and only the answer was lost, so nobody else offers it
+        return replace(created, message_effect=None)  # the call that has written it offers it
 
     def _end_again(self, task_id: str, task: Task | None, joined_group_id: str) -> None:
-        """Undo the activation that joining the group again has made."""
+        """Undo the activation that joining the group once more has made."""
         try:
             if task is None or joined_group_id != task.definition.task_group_id:
                 self._groups.leave(task_id, joined_group_id)
@@ -198,4 +202,4 @@ class Tasks:
                 self._groups.end(task, len(task.runs) - 1)
         except BrokerAway:
             with self._changes.owing(task_id, self._clock.now(), joined_group_id):
-                pass  # it is all left to the resolver
+                pass  # everything is left to the resolver

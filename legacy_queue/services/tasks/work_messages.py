@@ -1,4 +1,4 @@
-"""The signed messages of a task's runs: offered, held, released, deleted."""
+"""Offers, holds, releases and deletes the signed messages of a task's runs."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -21,7 +21,9 @@ _NO_DELAY = timedelta(0)
 
 
 class WorkMessages:
-    """Signs with the first of the secrets. Every message expires at its task's deadline."""
+    """The messages in the work queues. Each is signed with the first secret, and expires at its task's
+    deadline.
+    """
 
     def __init__(
         self,
@@ -30,17 +32,17 @@ class WorkMessages:
         secrets: Sequence[bytes],
         on_offer: Callable[[WorkQueue, timedelta], None],
     ) -> None:
-        """``on_offer`` is called with each queue that has a new message, and when that is visible."""
+        """``on_offer`` is called for each new message, with its queue and the time until it is visible."""
         self._queues = queues
         self._clock = clock
         self._secret = secrets[0]
         self._on_offer = on_offer
 
     def hold(self, task: Task, hold: Hold) -> MessageLease:
-        """Hide the message for ``hold.run_id`` until ``hold.until``; returns its new lease.
+        """Hide a message for ``hold.run_id`` until ``hold.until``. Returns its new lease.
 
-        Uses the leased message while its lease is good, else a new message. Safe to repeat: a claim with a
-        duplicate is refused.
+        Uses the leased message if its lease is still good, otherwise a new message. Safe to repeat, because a
+        claim with a duplicate is refused.
         """
         now = self._clock.now()
         hidden_for = max(_NO_DELAY, hold.until - now)
@@ -54,7 +56,9 @@ class WorkMessages:
         return self._queues.put(queue, text, task.definition.deadline - now, hidden_for)
 
     def is_of_another(self, task: Task, lease: MessageLease) -> bool:
-        """Whether storage shows that the leased message is not one of this task. Azure shows no text."""
+        """Whether storage shows that the leased message belongs to another task. Azure does not show the
+        text.
+        """
         text = self._queues.text(task.work_queue, lease.message_id)
         if text is None:
             return False
@@ -74,7 +78,7 @@ class WorkMessages:
     def offer(
         self, task: Task, run_id: int, lease: MessageLease | None = None, delay: timedelta = _NO_DELAY
     ) -> None:
-        """Make a message for this run visible after ``delay``: the leased message, else a new one.
+        """Make a message for this run visible after ``delay``: the leased message if possible, or a new one.
 
         Does nothing if the deadline comes first.
         """
@@ -88,7 +92,7 @@ class WorkMessages:
         self._on_offer(queue, delay)
 
     def delete(self, queue: WorkQueue, lease: MessageLease) -> None:
-        """Delete the message if possible: a claim with a message that stays is refused."""
+        """Delete the message if possible. If it stays, a claim with it is refused."""
         try:
             self._queues.remove(queue, lease)
         except (LeaseLost, ServiceUnavailable):
