@@ -142,7 +142,7 @@ class _Tasks(Collector):
             tasks.add_metric(labels, count)
         yield tasks
         oldest = _family(
-            "oldest_pending_seconds", "Seconds that the oldest task has waited.", "task_queue_id"
+            "oldest_pending_seconds", "Seconds that the oldest pending task has waited.", "task_queue_id"
         )
         for name, age in ages.items():
             oldest.add_metric([name], age)

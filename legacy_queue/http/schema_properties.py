@@ -1,6 +1,6 @@
-"""The schema of each property, by its name. A property has the same schema wherever it occurs.
+"""The schema of each property. A property has the same schema wherever it occurs.
 
-Lengths are limited, so that each accepted value fits into an entity of the table storage.
+All lengths are limited, so that every valid value fits into an entity of the table storage.
 """
 
 from typing import Any
@@ -17,7 +17,7 @@ TIME: Schema = {"type": "string", "format": "date-time", "maxLength": 64}
 
 
 def text(max_length: int, pattern: str | None = None) -> Schema:
-    """Text of at most ``max_length`` characters that matches the pattern as a whole."""
+    """Returns the schema of a text of at most ``max_length`` characters, all of which match the pattern."""
     lengths = {"type": "string", "minLength": 0, "maxLength": max_length}
     return {**lengths, "pattern": f"^(?:{pattern})$"} if pattern else lengths
 
@@ -47,7 +47,7 @@ def each(names: str, schema: Schema) -> dict[str, Schema]:
 
 
 REASONS = "worker-shutdown malformed-payload resource-unavailable internal-error superseded intermittent-task"
-MAX_PARTS = 10_000  # of a blob
+MAX_PARTS = 10_000  # of one blob
 URL = "https?://[!-~]+"
 SOURCE = "(?:(?:https?|ssh)://|git@)[!-~]+"
 RUN_STATES = "pending running completed failed exception"
@@ -119,7 +119,10 @@ PROPERTIES: dict[str, Schema] = {
 
 
 def object_of(required: str = "", optional: str = "", **own: Schema) -> Schema:
-    """An object with these properties and no others; ``own`` are the schemas that only this object has."""
+    """Returns the schema of an object with these properties and no others.
+
+    ``own`` has the schemas of properties that differ from ``PROPERTIES`` in this object.
+    """
     names = [*required.split(), *optional.split()]
     return {
         "type": "object",

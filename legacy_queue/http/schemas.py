@@ -1,6 +1,6 @@
-"""The JSON schemas of requests, answers and messages, by the names that the original queue gave them.
+"""The JSON schemas of requests, answers and messages, under the names that the original queue gave them.
 
-An object lists the names of its properties; ``PROPERTIES`` has the schema of each. Source:
+The schema of an object lists the names of its properties, and ``PROPERTIES`` has the schema of each. Source:
 docs/explanation/http-contract.md; the original's ``schemas/`` of 2018; for the messages "Queue AMQP
 Exchanges"; for links and objects those of today's services.
 """
@@ -57,7 +57,7 @@ _SEEN = f"{WORKER} firstClaim"
 def _by_storage_type(
     required: dict[str, str], optional: Mapping[str, str] = MappingProxyType({}), **own: Schema
 ) -> Schema:
-    """An object whose storageType decides which other properties it has."""
+    """Returns the schema of an object whose storageType decides which other properties it has."""
     names = dict.fromkeys(" ".join([*required.values(), *optional.values()]).split())
 
     def rule(storage_type: str) -> Schema:
@@ -127,12 +127,14 @@ _PUT_URL = object_of("url expires headers", url=STRING)
 _HASHES: Schema = {
     "type": "object",
     "properties": {"sha256": text(64, "[a-z0-9]{64}"), "sha512": text(128, "[a-z0-9]{128}")},
-    "additionalProperties": text(4096),  # hashes of other kinds are accepted, and not kept
+    "additionalProperties": text(4096),  # hashes of other kinds are allowed, but not stored
     "maxProperties": 20,
 }
 _UPLOAD = "projectId uploadId"
 _TRUE: Schema = {"const": True}
-_LINE = r"[^\x00-\x1f\x7f-\x9f\u2028\u2029\ufffe\uffff]*"  # characters that tables and Azure's XML can hold
+_LINE = (
+    r"[^\x00-\x1f\x7f-\x9f\u2028\u2029\ufffe\uffff]*"  # only characters that tables and Azure's XML can hold
+)
 _COUNT: Schema = {"type": "integer", "minimum": 0}
 _OF_FAULT: dict[str, Schema] = {
     "endpoint": text(100),
@@ -201,7 +203,7 @@ SCHEMAS: dict[str, Schema] = {
     "scope-set": object_of("scopes"),
     "purge-requests-response": object_of("requests", requests=array({"type": "object"})),
     # tasks, and messages about them
-    # the pool in either spelling or both; the domain checks which
+    # The pool may be given in one spelling or in both. The domain checks that they agree.
     "create-task-request": object_of(
         DEFINITION,
         f"{NAMED_POOL} projectId {DEFAULTED}",
@@ -235,7 +237,7 @@ SCHEMAS: dict[str, Schema] = {
     "task-running-message": object_of(f"{_OF_WORKER} takenUntil", "task", task=_TAGS),
     "task-completed-message": object_of(_OF_WORKER, "task", task=_TAGS),
     "task-failed-message": object_of(_OF_WORKER, "task", task=_TAGS),
-    # without a run if the task was canceled, or its deadline passed, before it had one
+    # It has no run if the task was canceled, or its deadline passed, before the task had a run.
     "task-exception-message": object_of("version status", f"runId {WORKER} task", task=_TAGS),
     "task-group-resolved": object_of("version taskGroupId schedulerId"),
     "task-group-changed-message": object_of("version taskGroupId schedulerId expires sealed"),
@@ -374,8 +376,8 @@ _MESSAGES = {
 
 
 def message_schema(exchange: str) -> str:
-    """The schema of the messages on an exchange, which is named ``task-pending`` and the like.
+    """Returns the name of the schema for messages on an exchange, such as ``task-pending``.
 
-    Source: the exchanges.json of the original queue. Two names differ from the rule.
+    Source: the exchanges.json of the original queue, where two names are exceptions.
     """
     return _MESSAGES.get(exchange, f"{exchange}-message")
