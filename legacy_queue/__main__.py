@@ -1,6 +1,7 @@
 """The command ``legacy-queue``.
 
-The commands that run until a signal handle signals before the long imports.
+A command that runs until a signal handles signals first of all: its imports take long enough to be
+interrupted.
 """
 
 import os
@@ -22,10 +23,10 @@ def main() -> None:
 
     try:
         commands()
-    except SystemExit as ended:  # in a server's own processes too
+    except SystemExit as ended:  # also in the processes that a server forks
         if not is_service or not isinstance(ended.code, int | None):
             raise
-        for stream in filter(None, (sys.stdout, sys.stderr)):  # None where the process was started without
+        for stream in filter(None, (sys.stdout, sys.stderr)):  # None if the process was started without it
             stream.flush()
         os._exit(ended.code or 0)
 

@@ -1,4 +1,4 @@
-"""legacy-queue backup: a data directory with the embedded storage as it is now."""
+"""legacy-queue backup: a copy of the embedded storage, as a new data directory."""
 
 from pathlib import Path
 
@@ -13,15 +13,19 @@ from legacy_queue.config import Given
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 @pass_given
 def backup(given: Given, folder: Path) -> None:
-    """Copy the embedded storage into DIR, a new data directory, while it is served or not.
+    """Copy the embedded storage into DIR, a new data directory. A server may be using the storage meanwhile.
 
-    `serve --data-dir DIR` starts from it. DIR must not exist. Only its owner may read it: it has the key that
-    signs URLs, development.json, and the authority of --tls auto. It does not have your settings: start with
-    the same. Takes the options of serve.
+    DIR must not exist yet. `legacy-queue serve --data-dir DIR` starts from the copy.
+
+    Only you can read DIR, because it contains secrets: the key that signs URLs, development.json, and the
+    certificate authority of --tls auto. It does not contain your settings: start the copy with the same ones.
+    Every option of `serve` works here too.
     """
-    from legacy_queue.wiring import make_backup  # it imports the whole server
+    from legacy_queue.wiring import make_backup  # imports the whole server
 
     settings = given.settings()
     with progress() as show:
         make_backup(settings, folder, show)
-    click.echo(f"The storage of {settings.data_dir} is in {folder}, a data directory to start from.")
+    click.echo(
+        f"Copied the storage in {settings.data_dir} to {folder}. Start from it with --data-dir {folder}."
+    )

@@ -1,4 +1,4 @@
-"""legacy-queue ca: the local authority, and how clients trust it."""
+"""legacy-queue ca: the local certificate authority, and how clients trust it."""
 
 from datetime import UTC, datetime
 
@@ -14,10 +14,10 @@ from legacy_queue.server.tls import local_authority
 @click.command(cls=SettingsCommand, uses=("data_dir", "tls_name"))
 @pass_given
 def ca(given: Given) -> None:
-    """Print the path of the local authority's certificate, and how clients trust it.
+    """Print where the certificate of the local authority is, and how clients trust it.
 
-    It is the authority of `serve --tls auto` with the same --data-dir. If there is none, this makes it, for
-    the names of --tls-name.
+    `serve --tls auto` uses this authority if it has the same --data-dir. If there is none yet, this command
+    makes one, for the names in --tls-name.
     """
     given.set("tls", "auto")
     settings = given.settings()
@@ -33,8 +33,8 @@ def ca(given: Given) -> None:
     click.echo(f"""\
 {certificate}
 
-It can sign for the names of this server alone. Each client needs a copy. A client that uses the bundle
-trusts all other authorities as before; a client that uses the certificate alone trusts no other.
+It can sign only for the names of this server. Each client needs a copy. A client that uses the bundle still
+trusts all other authorities. One that uses only the certificate trusts no other, except Node, which adds it.
 
 Node          export NODE_EXTRA_CA_CERTS={certificate}
 Python        export REQUESTS_CA_BUNDLE={bundle}

@@ -1,4 +1,4 @@
-"""The group ``legacy-queue``: it imports the module of a command only when that is called."""
+"""The group ``legacy-queue``. It imports the module of a command only when that command is called."""
 
 import errno
 from difflib import get_close_matches
@@ -12,24 +12,28 @@ from legacy_queue import __version__
 from legacy_queue.cli.command_table import COMMANDS, SECTIONS
 from legacy_queue.ports.account import UnusableStorage
 
-# a sentence for each command that was removed, for one release
+# for one release, each removed command has a sentence that says what to do instead
 _REMOVED = {
-    "restore": "a backup is a data directory; start from it by `legacy-queue serve --data-dir BACKUP`. For "
-    "one of 0.1.0, put FILE into a new folder as storage.sqlite, and FILE-artifacts as artifacts.",
-    "resolve": "start another `legacy-queue serve` in its place; each server now does the background work.",
+    "restore": "a backup is a data directory: start from it with `legacy-queue serve --data-dir BACKUP`. If "
+    "version 0.1.0 made it, copy FILE to storage.sqlite and FILE-artifacts to artifacts in a new folder.",
+    "resolve": "run another `legacy-queue serve` instead; every server now does the background work.",
 }
 
 
 class _Commands(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command. Storage, a file or a stream that cannot be used ends it with a sentence."""
+        """Run the command. If it cannot use its storage, a file or a stream, it ends with a sentence."""
         try:
             return super().invoke(ctx)
         except UnusableStorage as error:
             raise click.ClickException(str(error)) from None
         except OSError as error:
-            has_url = error.errno is None and type(error) is not OSError  # of requests: it may be signed
-            if has_url or error.errno == errno.EPIPE:  # click ends a command whose output is closed
+            is_of_requests = (
+                error.errno is None and type(error) is not OSError
+            )  # its text may have a signed URL
+            if (
+                is_of_requests or error.errno == errno.EPIPE
+            ):  # click itself ends a command whose output is closed
                 raise
             what = f"{error.filename} cannot be used: " if error.filename is not None else ""
             raise click.ClickException(f"{what}{error.strerror or error}") from None
@@ -37,7 +41,7 @@ class _Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Suggest a command for a misspelled one, and say what to do instead of a removed one."""
+        """Name the nearest command if one is misspelled, and what replaces a removed one."""
         if args[0] in _REMOVED:
             ctx.fail(f"`legacy-queue {args[0]}` was removed: {_REMOVED[args[0]]}")
         near = get_close_matches(args[0], COMMANDS, 1)
@@ -55,14 +59,14 @@ class _Commands(click.Group):
         return command
 
     def format_commands(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the commands in sections, without importing each for its help."""
+        """List the commands in sections. Their modules are not imported."""
         width = max(map(len, COMMANDS))
         for title, section in SECTIONS.items():
             with formatter.section(title):
                 formatter.write_dl([(name.ljust(width), row.text) for name, row in section.items()])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Complete the name of a command, without importing each for its help."""
+        """Complete the name of a command. Their modules are not imported."""
         names = [name for name in COMMANDS if name.startswith(incomplete)]
         items = [CompletionItem(name, help=COMMANDS[name].text) for name in names]
         return [*items, *click.Command.shell_complete(self, ctx, incomplete)]

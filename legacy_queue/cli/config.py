@@ -1,4 +1,4 @@
-"""legacy-queue config, env and queues: what is in force, and where it is found."""
+"""legacy-queue config, env and queues: the settings in force, and the names of things."""
 
 import json
 import re
@@ -26,8 +26,9 @@ _SECRET = ("accountkey", "sharedaccesssignature")
 @click.command(cls=SettingsCommand)
 @pass_given
 def config(given: Given) -> None:
-    """Print a line for each setting in force, with its source, and which queue the commands call as which
-    client. Secrets are masked.
+    """Print every setting in force and where it comes from. Secrets are masked.
+
+    The last line says which queue the commands call from here, and as which client.
     """
     settings = given.settings()
     for setting in DECLARED:
@@ -44,9 +45,7 @@ def config(given: Given) -> None:
 
 
 def _masked(setting: Field[Any], value: Any) -> Any:
-    """The value for JSON, with its secrets masked. A secret is masked whole, unless a part of it is known not
-    to be one.
-    """
+    """The value for JSON, with secrets masked. Only those parts of a secret that are harmless are shown."""
     match setting.name, value:
         case "clients", _:
             return {client.client_id: {"accessToken": "***", "scopes": client.scopes} for client in value}
@@ -70,7 +69,7 @@ def _masked(setting: Field[Any], value: Any) -> Any:
 
 
 def _without_key(part: str) -> str:
-    """A part of a connection string, without secrets, also where it is malformed."""
+    """A part of a connection string without its secrets, even if the string is malformed."""
     name, equals, value = part.partition("=")
     kind = name.strip().lower()
     is_endpoint = kind.endswith("endpoint") and re.fullmatch(
@@ -83,25 +82,27 @@ def _without_key(part: str) -> str:
 
 @click.command()
 def env() -> None:
-    """Print the queue's URL, credentials and certificates as variables: eval "$(legacy-queue env)".
+    """Print variables for a shell that lead clients to the queue: eval "$(legacy-queue env)".
 
-    It is the queue that runs in this directory, or in LEGACY_QUEUE_DATA_DIR.
+    They contain its URL, credentials and certificates. The queue must run in this directory, or its data
+    directory must be named by LEGACY_QUEUE_DATA_DIR.
     """
     ready = local_server()
     if not ready:
         raise click.UsageError(
-            "No queue runs in this directory: run legacy-queue up or serve, or give its LEGACY_QUEUE_DATA_DIR"
+            "No queue runs in this directory: run `legacy-queue up` here, or set LEGACY_QUEUE_DATA_DIR to "
+            "the data directory of a running queue"
         )
     click.echo(exports(variables_of(ready)))
 
 
 def variables_of(ready: Mapping[str, Any]) -> dict[str, str]:
-    """The variables for clients, and for the commands, of the server with this ready line."""
+    """The variables that lead clients and commands to the server with this ready line."""
     return {"LEGACY_QUEUE_ROOT_URL": ready["rootUrl"], **client_variables(ready)}
 
 
 def exports(variables: Mapping[str, str]) -> str:
-    """A line with ``export`` for each variable."""
+    """An ``export`` line for each variable."""
     return "\n".join(f"export {name}={shlex.quote(value)}" for name, value in variables.items())
 
 
@@ -109,16 +110,16 @@ def exports(variables: Mapping[str, str]) -> str:
 @pool_argument
 @pass_given
 def queues(given: Given, pool: str) -> None:
-    """Print the queues of a pool, highest priority first: priority and name.
+    """Print the priority and the name of each Azure queue of a pool, the highest priority first.
 
-    The setting queue-prefix is part of each name. The command does not ask the storage: a queue is made when
-    it is first used.
+    The names depend only on the pool and the setting queue-prefix. Whether the queues exist is not checked:
+    the server creates a queue when it is first used.
     """
     click.echo(named_queues(pool, given.settings().queue_prefix))
 
 
 def named_queues(pool: str, prefix: str) -> str:
-    """A line for each queue of ``provisionerId/workerType``."""
+    """A line for each Azure queue of ``provisionerId/workerType``."""
     provisioner_id, worker_type = pool.split("/")
     queues = work_queues(provisioner_id, worker_type)
     return "\n".join(f"{queue.priority:<10} {queue.name(prefix)}" for queue in queues)

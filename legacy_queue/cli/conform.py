@@ -3,28 +3,32 @@
 import json
 import os
 from datetime import timedelta
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 import click
 
 from legacy_queue import conform as conformance
+from legacy_queue.cli.completion import complete_rules
 from legacy_queue.cli.progress import progress
 from legacy_queue.cli.queue_options import (
+    QueueCommand,
     called_queue,
     failing_with_a_sentence,
     json_option,
     pool_option,
     root_url_option,
 )
-from legacy_queue.config.values import Value
+from legacy_queue.config.values import Value, without_secrets
+from legacy_queue.conform.rules import RULES
 from legacy_queue.domain.times import parse_duration
 
 _SUFFIXES = (".html", ".json", ".xml")
 
 
 def payloads_of(_ctx: click.Context, _param: click.Parameter, value: str) -> Any:
-    """The payloads by what a task does: built in, or in a file, which may have that of one task alone."""
+    """The payloads by what a task does, built in or from a file. A file may contain just one payload."""
     if value in conformance.FORMS:
         return conformance.FORMS[value]
     try:
@@ -32,20 +36,24 @@ def payloads_of(_ctx: click.Context, _param: click.Parameter, value: str) -> Any
         has_several = payloads.keys() & conformance.FORMS["sample"].keys()
     except (OSError, ValueError, AttributeError):
         names = ", ".join(conformance.FORMS)
-        raise click.BadParameter(f"{value!r} is no file with a JSON object, and none of {names}") from None
+        raise click.BadParameter(
+            f"{value!r}: expected a file that contains a JSON object, or one of {names}"
+        ) from None
     if has_several and "completes" not in payloads:
-        raise click.BadParameter(f"{value!r} has no payload of a task that completes")
+        raise click.BadParameter(
+            f"{value!r}: expected a payload for a task that completes, under the key completes"
+        )
     return payloads if has_several else {"completes": payloads}
 
 
 def _report_file(_ctx: click.Context, _param: click.Parameter, value: Path | None) -> Path | None:
-    """Refuses a path that cannot be written, before the run that would be lost."""
+    """The path. It raises before the run if it cannot be written, because the run would be lost."""
     if value and value.suffix not in _SUFFIXES:
         raise click.BadParameter(f"{str(value)!r}: expected a name that ends in {', '.join(_SUFFIXES)}")
     if value:
         is_new = not os.path.lexists(value)
         try:
-            # a pipe without a reader would block
+            # to open a pipe that has no reader would block
             os.close(os.open(value, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK, 0o666))
         except OSError as error:
             raise click.BadParameter(f"{str(value)!r} cannot be written: {error.strerror}") from None
@@ -57,9 +65,18 @@ def _report_file(_ctx: click.Context, _param: click.Parameter, value: Path | Non
 def _refuse_torture(_ctx: click.Context, _param: click.Parameter, value: str | None) -> None:
     if value is not None:
         raise click.UsageError(
-            "--torture and --steps were removed: start your worker on a queue of `legacy-queue up`, cause "
-            "faults there, and judge what it did with --observe"
+            "--torture and --steps were removed: run your worker against the queue of `legacy-queue up`, add "
+            "faults there, and check with --observe what the worker did"
         )
+
+
+def _known_rules(_ctx: click.Context, _param: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
+    known = [rule.id for rule in RULES]
+    for value in values:
+        if value not in known:
+            near = get_close_matches(value, known, 1, 0)[0]
+            raise click.BadParameter(f"{value!r}: expected a rule; the nearest is {near!r}")
+    return values
 
 
 class _NotJudged(click.ClickException):
@@ -68,28 +85,39 @@ class _NotJudged(click.ClickException):
     exit_code = 2
 
 
-@click.command(context_settings={"allow_interspersed_args": False})
+@click.command(cls=QueueCommand, context_settings={"allow_interspersed_args": False})
 @click.option(
     "--protocol",
     type=click.Choice(conformance.PROTOCOLS),
-    show_default="that which it speaks",
-    help="The protocol that the worker should speak.",
+    metavar="NAME",
+    show_default="the one that it speaks",
+    help=f"The protocol that the worker should speak: {', '.join(conformance.PROTOCOLS)}.",
 )
-@click.option("--rule", "rules", multiple=True, metavar="ID", help="Only this rule; may be repeated.")
+@click.option(
+    "--rule",
+    "rules",
+    multiple=True,
+    metavar="RULE",
+    callback=_known_rules,
+    shell_complete=complete_rules,
+    help="Check only this rule; may be repeated.",
+)
 @click.option(
     "--payload",
     "payloads",
     callback=payloads_of,
     default="sample",
     metavar="KIND|FILE",
-    help=f"The tasks' payloads: those of {', '.join(conformance.FORMS)}, or of a JSON file.",
+    help="The payloads of the tasks: a JSON file, or the kind of worker that they are for: "
+    f"{', '.join(conformance.FORMS)}.",
 )
 @click.option(
     "--report",
     "file",
     type=click.Path(path_type=Path),
     callback=_report_file,
-    help="Write the report to this file too: .html, .json, or .xml for JUnit.",
+    metavar="FILE",
+    help="Also write the report to this file: .html, .json, or .xml (for JUnit).",
 )
 @click.option("--torture", "--steps", expose_value=False, hidden=True, callback=_refuse_torture)
 @click.option(
@@ -97,9 +125,11 @@ class _NotJudged(click.ClickException):
     type=Value("a duration like 90s, 3m40s or 2h", parse_duration),
     metavar="DURATION",
     show_default="12s, or 3m40s for --payload generic-worker",
-    help="How long a claim lasts. All takes twice as long, and half a minute.",
+    help="How long a claim lasts. The whole run takes about twice this, plus 30 seconds.",
 )
-@click.option("--observe", is_flag=True, help="Start no worker: judge what a running queue has seen.")
+@click.option(
+    "--observe", is_flag=True, help="Start no worker. Check what the workers of a running queue have done."
+)
 @pool_option
 @json_option
 @root_url_option
@@ -117,17 +147,17 @@ def conform(
     as_json: bool,
     root_url: str | None,
 ) -> None:
-    """Judge a worker by the sentences of the protocol's documents.
+    """Check a worker against the protocol documents, rule by rule.
 
-    Exit code 1: a rule is broken, or none is shown. 2: the worker cannot be judged.
+    COMMAND starts your worker. It is run in about 20 situations, each with a new queue in memory. Its
+    environment contains TASKCLUSTER_ROOT_URL, TASKCLUSTER_CLIENT_ID, TASKCLUSTER_ACCESS_TOKEN,
+    LEGACY_QUEUE_BASE_URL, PROVISIONER_ID, WORKER_TYPE, WORKER_GROUP and WORKER_ID. In its words, {rootUrl},
+    {baseUrl}, {provisionerId}, {workerType}, {workerGroup} and {workerId} are replaced.
 
-    Starts COMMAND in about 20 situations, each with a queue of its own in memory. Its environment has
-    TASKCLUSTER_ROOT_URL, TASKCLUSTER_CLIENT_ID, TASKCLUSTER_ACCESS_TOKEN, LEGACY_QUEUE_BASE_URL,
-    PROVISIONER_ID, WORKER_TYPE, WORKER_GROUP and WORKER_ID. In its words {rootUrl}, {baseUrl},
-    {provisionerId}, {workerType}, {workerGroup} and {workerId} are replaced.
+    The exit code is 1 if a rule is broken or no rule was exercised, and 2 if the worker cannot be judged.
     """
     if observe == bool(words):
-        raise click.UsageError("give the command of a worker behind --, or --observe")
+        raise click.UsageError("expected the command that starts your worker after --, or --observe")
     try:
         with progress() as show:
             if observe:
@@ -147,13 +177,13 @@ def conform(
 
 
 def _journal(root_url: str | None) -> Any:
-    """The journal of the running queue. Raises ValueError if its times are not those that the workers saw."""
+    """The journal of the running queue. Raises ValueError if its clock was moved: the workers' was not."""
     names = ("LEGACY_QUEUE_BASE_URL", "TASKCLUSTER_CLIENT_ID", "TASKCLUSTER_ACCESS_TOKEN")
     queue = called_queue(root_url, *map(os.environ.get, names))
     clock = queue.call("GET", "/control/v1/clock", expected="offset")
     if clock["offset"] or clock["frozen"]:
         raise ValueError(
-            "the clock of the queue was moved, which its workers did not see: reset the queue, let them run "
-            "again, and leave the clock alone"
+            f"the clock of the queue at {without_secrets(queue.root_url)} was moved, but its workers' "
+            "was not: run `legacy-queue reset`, let the workers run again, and do not move the clock"
         )
     return queue.journal()[0]

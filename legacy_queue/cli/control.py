@@ -1,4 +1,4 @@
-"""legacy-queue clock, fault, requests and reset, for a server that runs with ``--control``."""
+"""legacy-queue clock, fault, requests and reset. The server must run with ``--control``."""
 
 import json
 import time
@@ -7,8 +7,10 @@ from typing import Any
 
 import click
 
+from legacy_queue.cli.completion import complete_endpoints, complete_faults, complete_tasks
 from legacy_queue.cli.queue_options import (
     AnswerAndText,
+    QueueCommand,
     json_option,
     pool_option,
     queue_options,
@@ -22,7 +24,9 @@ _INTERVAL = 0.5  # seconds
 
 
 class _DefaultGroup(click.Group):
-    """A group that runs its first command if the arguments name none."""
+    """A group that runs its first command if the command line names none."""
+
+    command_class = QueueCommand
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if not args or (args[0].startswith("-") and args[0] not in ctx.help_option_names):
@@ -32,13 +36,13 @@ class _DefaultGroup(click.Group):
 
 @click.group(cls=_DefaultGroup)
 def clock() -> None:
-    """Print the queue's clock, or move it. Claims, deadlines and messages follow it, credentials do not."""
+    """Print the queue's clock, or move it. Claims, deadlines and messages follow it. Credentials do not."""
 
 
 @clock.command("show")
 @reporting
 def show_clock(queue: QueueClient) -> AnswerAndText:
-    """Print the queue's time. This is what `legacy-queue clock` does."""
+    """Print the queue's time, as `legacy-queue clock` alone does."""
     return _clock(queue.call("GET", "/control/v1/clock", expected="now"))
 
 
@@ -46,9 +50,9 @@ def show_clock(queue: QueueClient) -> AnswerAndText:
 @click.argument("by", metavar="DURATION")
 @reporting
 def advance(queue: QueueClient, by: str) -> AnswerAndText:
-    """Move the clock forward by a duration like 21m, 1500ms, 2h or 5d.
+    """Move the clock forward by a duration such as 21m, 1500ms, 2h or 5d.
 
-    Everything that becomes due happens before the command ends, in the order of time.
+    Everything that becomes due in this time happens before the command ends, in order.
     """
     return _move(queue, advance=by)
 
@@ -56,14 +60,14 @@ def advance(queue: QueueClient, by: str) -> AnswerAndText:
 @clock.command()
 @reporting
 def freeze(queue: QueueClient) -> AnswerAndText:
-    """Stop the clock. `advance` still moves it."""
+    """Stop the clock. Only `advance` moves it then."""
     return _move(queue, freeze=True)
 
 
 @clock.command()
 @reporting
 def release(queue: QueueClient) -> AnswerAndText:
-    """Let a frozen clock run on from its time."""
+    """Let a frozen clock run again, from the time it shows."""
     return _move(queue, release=True)
 
 
@@ -77,57 +81,69 @@ def _clock(answer: Mapping[str, Any]) -> AnswerAndText:
 
 @click.group(cls=_DefaultGroup)
 def fault() -> None:
-    """List the faults, add a fault, or remove it."""
+    """List the faults that are in force, add one, or remove one. A fault makes requests fail."""
 
 
 @fault.command("list")
 @reporting
 def list_faults(queue: QueueClient) -> AnswerAndText:
-    """Print the faults in force, and how often each has fired. This is what `legacy-queue fault` does."""
+    """List the faults in force, and how often each has fired, as `legacy-queue fault` alone does."""
     answer = queue.call("GET", "/control/v1/faults", expected="faults")
     lines = [f"{fault['faultId']}  {fault_line(fault)}" for fault in answer["faults"]]
     return answer, "\n".join(lines) or "There are no faults."
 
 
 @fault.command()
-@click.argument("endpoint")
-@click.option("--task", "taskId", metavar="TASK_ID", help="Only requests about this task.")
-@click.option("--worker", metavar="WORKER_GROUP/WORKER_ID", help="Only requests of this worker.")
+@click.argument("endpoint", shell_complete=complete_endpoints)
 @click.option(
-    "--times", type=click.IntRange(min=1), show_default="always", help="End after so many of the requests."
+    "--task",
+    "taskId",
+    metavar="TASK",
+    shell_complete=complete_tasks,
+    help="Only requests about this task.",
+)
+@click.option("--worker", metavar="GROUP/ID", help="Only requests of this worker.")
+@click.option(
+    "--times", type=click.IntRange(min=1), metavar="N", show_default="all", help="Only the first N requests."
 )
 @click.option(
     "--probability",
     type=float,
     metavar="P",
-    help="The probability that a request meets the fault, above 0.",
+    help="Each request meets the fault with this probability, above 0 and up to 1.",
 )
-@click.option("--seed", type=int, help="With a probability: the same requests meet the fault each time.")
-@click.option("--status", type=int, help="Answer with this error, 400 to 599.")
-@click.option("--message", show_default="the server's own", help="The message of that error.")
+@click.option(
+    "--seed",
+    type=int,
+    metavar="N",
+    help="With --probability: the same seed selects the same requests in each run.",
+)
+@click.option("--status", type=int, metavar="N", help="Answer with this status, 400 to 599.")
+@click.option("--message", metavar="TEXT", help="With --status: the message of the error.")
 @click.option(
     "--drop",
     type=click.Choice(["before", "after"]),
-    help="Close the connection without an answer, before the request is handled or after.",
+    help="Close the connection without an answer, before or after the request is handled.",
 )
 @click.option(
     "--sas",
     metavar="expired|DURATION",
-    help="Answer with signed URLs that are expired, or expire in 10s.",
+    help="Answer pollTaskUrls with signed URLs that are expired, or that expire soon, such as in 10s.",
 )
 @click.option("--double", is_flag=True, help="Deliver a received message twice.")
 @click.option("--lose", is_flag=True, help="Delete a message instead of delivering it.")
-@click.option("--stale", is_flag=True, help="Deliver a message with a receipt that is no longer valid.")
+@click.option("--stale", is_flag=True, help="Deliver a message with a receipt that is not valid.")
 @click.option(
     "--delay",
     metavar="DURATION",
-    help="Wait first, for 2s or 200ms; may be combined with the others.",
+    help="Wait first, such as 2s or 200ms. It can be combined with any other fault.",
 )
 @reporting
 def add(queue: QueueClient, endpoint: str, **options: Any) -> AnswerAndText:
-    """Cause a fault in requests to ENDPOINT from now on, and print the fault's id.
+    """Make requests to ENDPOINT fail from now on, and print the id of this fault.
 
-    ENDPOINT is a method of the reference such as claimTask, or azure.receive, azure.delete or upload.
+    ENDPOINT is a method of the API, such as claimTask, or a request on a signed URL: azure.receive,
+    azure.delete or upload.
     """
     given = [name for name, value in options.items() if value is not None and value is not False]
     fields = {name: options[name] for name in given}
@@ -136,26 +152,38 @@ def add(queue: QueueClient, endpoint: str, **options: Any) -> AnswerAndText:
 
 
 @fault.command()
-@click.argument("fault_id", metavar="FAULT_ID")
+@click.argument("fault_id", metavar="FAULT", shell_complete=complete_faults)
 @reporting
 def remove(queue: QueueClient, fault_id: str) -> AnswerAndText:
-    """End a fault, and say how often it happened."""
+    """Remove a fault, and say how often it has fired."""
     answer = queue.call("DELETE", f"/control/v1/faults/{fault_id}", expected="faultId")
     return answer, f"fired: {answer['fired']}"
 
 
-@click.command()
+@click.command(cls=QueueCommand)
 @click.option(
     "--limit",
     type=click.IntRange(1, 1000),
     default=20,
-    help="How many of the last lines, or with --json or --follow requests.",
+    metavar="N",
+    help="Print the last N lines; with --json or --follow, the last N requests.",
 )
-@click.option("--task", "taskId", metavar="TASK", help="Only requests about this task.")
-@click.option("--endpoint", help="Only these, such as claimTask or azure.receive.")
-@click.option("--failed", is_flag=True, help="Only requests with an error, or without an answer.")
+@click.option(
+    "--task",
+    "taskId",
+    metavar="TASK",
+    shell_complete=complete_tasks,
+    help="Only requests about this task.",
+)
+@click.option(
+    "--endpoint",
+    metavar="ENDPOINT",
+    shell_complete=complete_endpoints,
+    help="Only requests to this endpoint, such as claimTask or azure.receive.",
+)
+@click.option("--failed", is_flag=True, help="Only requests that got an error or no answer.")
 @pool_option
-@click.option("--follow", is_flag=True, help="Go on with new requests, until SIGTERM or Ctrl-C.")
+@click.option("--follow", is_flag=True, help="Keep printing new requests, until SIGTERM or Ctrl-C.")
 @queue_options
 @json_option
 def requests(
@@ -167,10 +195,11 @@ def requests(
     failed: bool,
     **chosen: str | None,
 ) -> None:
-    """Print the last requests, oldest first, also on signed URLs: status, task, worker, reason of a refusal.
+    """Print the last requests, the oldest first: status, task, worker, and why a request was refused.
 
-    Equal requests in a row are one line. Requests to /control, /inspect and event streams are left out. With
-    --follow and --json each request is a line.
+    Requests on signed URLs are included. Requests to /control and /inspect, and event streams, are not.
+
+    Equal requests in a row share a line. With --follow and --json, each request is a line of JSON.
     """
     query: dict[str, Any] = {**chosen, "taskQueueId": pool, "failed": "true" if failed else None}
     if not (follow or as_json):
@@ -188,7 +217,7 @@ def requests(
 def _followed(
     queue: QueueClient, query: Mapping[str, Any], last: list[Mapping[str, Any]]
 ) -> Iterator[Mapping[str, Any]]:
-    """These requests, then each new request, also after a reset."""
+    """These requests, then each new one. If a reset empties the journal, the requests after it follow."""
     request: Mapping[str, Any] = {}
     while True:
         for request in last:
@@ -196,20 +225,26 @@ def _followed(
         time.sleep(_INTERVAL)
         after = request["sequence"] - 1 if request else 0
         first, *last = queue.journal(after, **query)[0] or [{}]
-        if first != request:  # it is the first of all, or a reset has removed it
+        if first != request:  # this is the first request of all, or a reset has removed the last one
             last, _ = queue.journal(**query)
 
 
-@click.command()
-@click.option("--yes", is_flag=True, help="Do not ask, also where the data would stay after the server.")
+@click.command(cls=QueueCommand)
+@click.option(
+    "--yes",
+    is_flag=True,
+    help="Do not ask for confirmation, even if the storage is one that outlives the server.",
+)
 @reporting
 def reset(queue: QueueClient, yes: bool) -> AnswerAndText:
-    """Remove all tasks, messages, events, artifacts, workers and faults, and set the clock back.
+    """Remove all tasks, messages, events, artifacts, workers and faults, and set the clock to the real time.
 
-    Claims that wait for work and event streams end. On Azurite only the queues and tables with this server's
-    queue-prefix are emptied; on Azure a reset is refused.
+    Event streams end, and so do calls of claimWork that are waiting for work.
+
+    On Azurite, a reset empties only the queues and tables with this server's queue-prefix. On Azure, the
+    server refuses it.
     """
     if not yes and queue.call("GET", "/control/v1/reset", expected="kept")["kept"]:
         url = without_secrets(queue.root_url)
-        click.confirm(f"Remove everything that {url} has stored?", abort=True, err=True)
-    return queue.call("POST", "/control/v1/reset"), "The queue is as new."
+        click.confirm(f"Remove everything that the queue at {url} has stored?", abort=True, err=True)
+    return queue.call("POST", "/control/v1/reset"), "Queue reset."

@@ -8,12 +8,10 @@ from typing import Any
 
 import click
 
-from legacy_queue.cli.queue_options import (
-    pool_argument,
-    queue_options,
-)
+from legacy_queue.cli.completion import complete_tasks
+from legacy_queue.cli.queue_options import QueueCommand, pool_argument, queue_options, task_id_type
 from legacy_queue.config import values
-from legacy_queue.domain.ids import TASK_ID, slugid
+from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.priority import PRIORITIES
 from legacy_queue.domain.states import RESOLVED
 from legacy_queue.domain.times import format_time, parse_time
@@ -40,54 +38,62 @@ def _pairs(expected: str) -> Callable[..., dict[str, str]]:
 
 
 def _completing(ctx: click.Context, param: click.Parameter, value: str | None) -> dict[str, Any] | None:
-    """The payload of a task that completes, of the worker or the file."""
+    """The payload of a task that completes, for the named worker or from the file."""
     if value is None:
         return None
-    from legacy_queue.cli.conform import payloads_of  # with the kit, which few commands need
+    from legacy_queue.cli.conform import payloads_of  # few commands need what it imports
 
     return dict(payloads_of(ctx, param, value)["completes"])
 
 
-@click.command()
+@click.command(cls=QueueCommand)
 @queue_options
 @pool_argument
 @click.option(
     "--payload",
     metavar="KIND|FILE",
     callback=_completing,
-    show_default="that of the sample worker",
-    help="The payload for a scriptworker, generic-worker or docker-worker, or of a JSON file.",
+    show_default="sample worker",
+    help="The task's payload: a JSON file, or a kind of worker: scriptworker, generic-worker "
+    "or docker-worker.",
 )
 @click.option(
     "--env",
     multiple=True,
     metavar="NAME=VALUE",
     callback=_pairs("NAME=VALUE"),
-    help="A variable of the command's environment; may be repeated.",
+    help="A variable for the command's environment; may be repeated.",
 )
-@click.option("--priority", type=click.Choice(PRIORITIES), default="lowest")
+@click.option(
+    "--priority",
+    type=click.Choice(PRIORITIES),
+    default="lowest",
+    metavar="PRIORITY",
+    help=f"One of {', '.join(PRIORITIES)}.",
+)
 @click.option(
     "--deadline",
     metavar="DURATION",
     default="1h",
     type=values.duration,
-    help="How long from now, at most 5d: a task that is not resolved by then becomes an exception.",
+    help="How long the task may take in all, at most 5d. After that it becomes an exception.",
 )
 @click.option(
     "--artifact",
     multiple=True,
     metavar="NAME=PATH",
     callback=_pairs("NAME=PATH, such as public/report.txt=report.txt"),
-    help="A file of the command, uploaded as an artifact of this name; may be repeated.",
+    help="Upload the file PATH, which the command writes, as the artifact NAME; may be repeated.",
 )
 @click.option(
     "--depends-on",
     multiple=True,
     metavar="TASK_ID",
-    type=values.matching(TASK_ID, "a taskId: 22 characters as create-task prints them"),
-    help="A task that must be completed before the new task is pending; may be repeated.",
+    type=task_id_type,
+    shell_complete=complete_tasks,
+    help="A task that must complete before the new task becomes pending; may be repeated.",
 )
-@click.option("--wait", is_flag=True, help="Print each state of the task until it is resolved.")
+@click.option("--wait", is_flag=True, help="Wait until the task is resolved, and print each state it gets.")
 @click.argument("words", nargs=-1, metavar="-- COMMAND...")
 def create_task(
     queue: QueueClient,
@@ -101,11 +107,11 @@ def create_task(
     wait: bool,
     words: tuple[str, ...],
 ) -> None:
-    """Create a task whose payload is a command, for the POOL provisionerId/workerType, and print its taskId.
+    """Create a task that runs COMMAND in the pool POOL (provisionerId/workerType), and print its taskId.
 
-    With --payload, COMMAND replaces the one in the payload and may be left out.
+    With --payload, COMMAND replaces the command in that payload. You may then leave it out.
 
-    With --wait the exit code is 0 if the task is completed, and 1 if it ends otherwise.
+    With --wait, the exit code is 0 if the task completes, and 1 if it is resolved in any other way.
     """
     task_id = slugid()
     definition = definition_of(pool, words or ("create-task",))
@@ -116,7 +122,9 @@ def create_task(
         definition["payload"] |= {"env": env, "artifacts": artifacts}
     else:
         if artifact:
-            raise click.UsageError("--artifact goes without --payload, whose file may have artifacts")
+            raise click.UsageError(
+                "--artifact cannot be combined with --payload: put the artifacts into the payload"
+            )
         definition["payload"] = _with_command(payload, words)
         if env:
             definition["payload"]["env"] = {**payload.get("env", {}), **env}
@@ -128,7 +136,7 @@ def create_task(
 
 
 def definition_of(pool: str, words: Sequence[str]) -> dict[str, Any]:
-    """The definition of a task of ``provisionerId/workerType`` that runs a command, without its times."""
+    """The definition of a task that runs a command in ``provisionerId/workerType``, without its times."""
     provisioner_id, worker_type = pool.split("/")
     return {
         "provisionerId": provisioner_id,
@@ -144,7 +152,7 @@ def definition_of(pool: str, words: Sequence[str]) -> dict[str, Any]:
 
 
 def _with_command(payload: Mapping[str, Any], words: Sequence[str]) -> dict[str, Any]:
-    """The payload with these words as its command: in a list of commands where the payload has one."""
+    """The payload with these words as its command, or as its only command if it has a list of commands."""
     if not words:
         return dict(payload)
     command = payload.get("command")
@@ -162,14 +170,14 @@ def create(queue: QueueClient, task_id: str, definition: dict[str, Any], deadlin
     try:
         put(datetime.now(UTC))
     except RequestFailed as refused:
-        moved = _moved_time(queue) if refused.status == 400 else None
+        moved = moved_time(queue) if refused.status == 400 else None
         if not moved:
             raise
         put(moved)
 
 
-def _moved_time(queue: QueueClient) -> datetime | None:
-    """The queue's time, if a test has moved it."""
+def moved_time(queue: QueueClient) -> datetime | None:
+    """The queue's time, if a test has moved its clock; otherwise None."""
     with suppress(RequestFailed):
         clock = queue.call("GET", "/control/v1/clock", expected="offset")
         return parse_time(clock["now"]) if clock["offset"] else None
@@ -177,9 +185,9 @@ def _moved_time(queue: QueueClient) -> datetime | None:
 
 
 def _final_state(queue: QueueClient, task_id: str, deadline: timedelta) -> str:
-    """Wait until the task is resolved and print each change of its state; the last state.
+    """Wait until the task is resolved, print each state it gets, and return the last one.
 
-    A queue that does not answer may be restarting: it is asked again until a minute after the deadline.
+    If the queue does not answer, it may be restarting: it is asked again until a minute after the deadline.
     """
     path = f"{queue.path}/task/{task_id}/status"
     shown = ""

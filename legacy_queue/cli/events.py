@@ -1,4 +1,4 @@
-"""legacy-queue events: a line for each event."""
+"""legacy-queue events: print a line for each event."""
 
 import json
 import time
@@ -9,26 +9,33 @@ from typing import Any
 import click
 import requests
 
-from legacy_queue.cli.queue_options import anonymous_queue_options
+from legacy_queue.cli.queue_options import QueueCommand, anonymous_queue_options
 from legacy_queue.config.values import without_secrets
 from legacy_queue.domain.times import format_time
 from legacy_queue.history.words import state_words
 from legacy_queue.queue_client import EVENTS_LOST, QueueClient, is_temporary
 
 
-@click.command()
+@click.command(cls=QueueCommand)
 @anonymous_queue_options
-@click.option("--exchange", help="Such as task-pending.")
-@click.option("--routing-key", default="#", help="A pattern, as in a binding of a queue.")
-@click.option("--json", "as_json", is_flag=True, help="One line of JSON for each event.")
+@click.option("--exchange", metavar="NAME", help="Only events of this exchange, such as task-pending.")
+@click.option(
+    "--routing-key",
+    default="#",
+    metavar="PATTERN",
+    help="Only events whose routing key matches. As in AMQP, * is one word, and # is any number of words.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print each event as a line of JSON.")
 def events(queue: QueueClient, exchange: str | None, routing_key: str, as_json: bool) -> None:
-    """Print the events of a server without a broker as they happen, until SIGTERM or Ctrl-C. Needs no
-    credentials while anonymous-scopes has queue:events.
+    """Print the events of a server as they happen, until SIGTERM or Ctrl-C.
 
-    Of several server processes, these are the events of one. If the server has a broker, the command says how
-    to consume the events there.
+    If the server publishes its events on a broker, the command says how to consume them there.
 
-    When the queue is back after an interruption, the events since then are printed, if it still has them.
+    If the connection is lost, the command waits until the queue is back, and prints the events that it
+    missed, as far as the queue still has them. If the server has several processes, you see the events of one
+    of them.
+
+    No credentials are needed while the setting anonymous-scopes includes queue:events.
     """
     query = {"routingKey": routing_key, **({"exchange": exchange} if exchange else {})}
     for data in _follow(queue, query):  # a signal ends the process
@@ -53,25 +60,28 @@ def _line(event: Any) -> str:
 
 
 def _follow(queue: QueueClient, query: Mapping[str, Any]) -> Iterator[str]:
-    """The data of each event, from one stream after the other. If the first is refused, the command ends."""
+    """The data of each event. After an interruption, a new stream goes on. Raises if the first is refused."""
     last_id: dict[str, Any] = {}
     retry = 2.0
-    said = "is being followed; Ctrl-C ends it"
-    name = f"The queue at {without_secrets(queue.root_url)}"
+    name = f"the queue at {without_secrets(queue.root_url)}"
+    has_followed = False
     while True:
         try:
             with queue.events("/events", **query, **last_id) as events:
-                click.echo(f"{name} {said}.", err=True)
-                said = "is back"
+                click.echo(
+                    f"Reconnected to {name}." if has_followed else f"Following {name}; Ctrl-C ends it.",
+                    err=True,
+                )
+                has_followed = True
                 for event in events:
                     retry = int(event["retry"]) / 1000 if "retry" in event else retry
                     last_id = {"lastEventId": event["id"]} if "id" in event else last_id
                     if event.get("event") == EVENTS_LOST:
-                        click.echo("The queue has lost some events: going on with the rest.", err=True)
+                        click.echo("Some events are lost, because the queue no longer has them.", err=True)
                     elif "data" in event:
                         yield event["data"]
-            click.echo(f"{name} went away: waiting for it.", err=True)
+            click.echo(f"Lost the connection to {name}; trying again.", err=True)
         except requests.RequestException as failed:
-            if said != "is back" or not is_temporary(failed):
+            if not has_followed or not is_temporary(failed):
                 raise
         time.sleep(retry)

@@ -5,39 +5,45 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 from typing import Any
 from urllib.parse import quote
 
 import click
 
+from legacy_queue.cli.completion import complete_groups, complete_tasks
+from legacy_queue.cli.create_task import moved_time
 from legacy_queue.cli.queue_options import (
+    TASK_ID_WORDS,
     AnswerAndText,
+    QueueCommand,
     pool_argument,
     pool_option,
     queue_options,
     reporting,
+    task_id_type,
 )
 from legacy_queue.cli.tables import table
 from legacy_queue.config.values import matching
 from legacy_queue.domain.ids import TASK_ID
 from legacy_queue.domain.states import RESOLVED, UNRESOLVED
-from legacy_queue.domain.times import duration_words, parse_time
-from legacy_queue.history.words import explanation_lines, state_words, task_line
+from legacy_queue.domain.times import age_words, duration_words, parse_time
+from legacy_queue.history.words import explanation_lines, printable, state_words, task_line
 from legacy_queue.queue_client import QueueClient
 
 _STATES = ("unresolved", "all", *UNRESOLVED, *RESOLVED)
 _MAX_ITEMS = 1000
+_MAX_NAME = 24  # characters of a task's name, so that a row of 80 has place for the state and the age
 _WATCH_INTERVAL = 1  # seconds
 _LOGS = "public/logs/"
 
-task_argument = click.argument("task_id", metavar="TASK", type=matching(TASK_ID, "a taskId"))
+task_argument = click.argument("task_id", metavar="TASK", type=task_id_type, shell_complete=complete_tasks)
 
 
-class _WithId(click.Command):
+class _WithId(QueueCommand):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Take an id that begins with a dash, as one of 64 made by old clients, for no option."""
+        """Read an id that begins with a dash as an argument, not as options: old clients make such ids."""
         ids = [arg for arg in args if arg.startswith("-") and re.fullmatch(TASK_ID, arg)]
         moved = [*(arg for arg in args if arg not in ids), "--", *ids] if ids else args
         return super().parse_args(ctx, moved)
@@ -45,17 +51,17 @@ class _WithId(click.Command):
 
 @click.command(cls=_WithId)
 @task_argument
-@click.option("--watch", is_flag=True, help="Print it again when that changes, until the task is resolved.")
+@click.option("--watch", is_flag=True, help="Print it again after each change, until the task is resolved.")
 @reporting
 def status(queue: QueueClient, task_id: str, watch: bool) -> AnswerAndText:
-    """Print what a task waits for and until when, and what happened to it.
+    """Say what a task is waiting for, until when, and what has happened to it.
 
-    A queue with --control also has its requests, those that were refused too.
+    If the server runs with --control, you also see the requests about the task, including the refused ones.
     """
     path = f"/inspect/v1/task/{task_id}"
     answer = queue.call("GET", path, expected="waitsFor")
     while watch and answer["waitsFor"][0]["situation"] != "resolved":
-        if not click.get_current_context().params["as_json"]:  # which prints one document
+        if not click.get_current_context().params["as_json"]:  # --json prints one document, at the end
             click.echo("\n".join([*explanation_lines(answer), ""]))
         known = _known(answer)
         while _known(answer) == known:
@@ -64,26 +70,42 @@ def status(queue: QueueClient, task_id: str, watch: bool) -> AnswerAndText:
     return answer, "\n".join(explanation_lines(answer))
 
 
-@click.command()
-@click.option("--state", type=click.Choice(_STATES), default="unresolved", help="Only these tasks.")
+@click.command(cls=QueueCommand)
+@click.option(
+    "--state",
+    type=click.Choice(_STATES),
+    default="unresolved",
+    metavar="STATE",
+    help="Only tasks in this state: " + ", ".join(_STATES) + ".",
+)
 @pool_option
-@click.option("--limit", type=click.IntRange(0), default=100, help="No more tasks; 0 for all.")
+@click.option(
+    "--limit", type=click.IntRange(0), default=100, metavar="N", help="At most this many tasks; 0 means all."
+)
 @reporting
 def tasks(queue: QueueClient, state: str, pool: str | None, limit: int) -> AnswerAndText:
-    """List tasks: the newest first if the storage knows it, else in the order of their taskIds."""
+    """List tasks. Embedded storage lists the newest first, others list them in the order of their taskIds.
+
+    AGE counts from a task's creation. A narrow terminal shows only the first columns.
+    """
     answer = _listed(queue, "/inspect/v1/tasks", "tasks", limit, state=state, taskQueueId=pool)
-    return answer, table(_TASK_HEADS, map(_task_row, answer["tasks"]), "There are no such tasks.")
+    rows = (
+        _task_row(task, task["name"], task["created"], parse_time(answer["now"])) for task in answer["tasks"]
+    )
+    return answer, table(_TASK_HEADS, rows, "No task matches.")
 
 
-@click.command()
-@click.option("--limit", type=click.IntRange(0), default=100, help="No more pools; 0 for all.")
+@click.command(cls=QueueCommand)
+@click.option(
+    "--limit", type=click.IntRange(0), default=100, metavar="N", help="At most this many pools; 0 means all."
+)
 @reporting
 def pools(queue: QueueClient, limit: int) -> AnswerAndText:
-    """List the pools with tasks or callers: how many tasks, messages, and who asked last for work.
+    """List the pools that have tasks or callers: their tasks, their messages, and who last asked for work.
 
-    LAST ASKED is how long ago a worker or client called pollTaskUrls, claimTask or claimWork, or polled a URL
-    of this server; a poll of another server counts after half a minute. Polls of Azure and Azurite are not
-    seen.
+    LAST ASKED is how long ago a worker or client called pollTaskUrls, claimTask or claimWork, or polled a
+    signed URL of this server. A poll that another server process answered shows up within half a minute. The
+    queue does not see polls that go to Azure or Azurite.
     """
     answer = _listed(queue, "/inspect/v1/pools", "pools", limit)
     heads = ("POOL", "PENDING", "RUNNING", "OLDEST", "MESSAGES", "LAST ASKED", "BY")
@@ -91,15 +113,21 @@ def pools(queue: QueueClient, limit: int) -> AnswerAndText:
     return answer, table(heads, rows, "No pool has tasks or callers.")
 
 
-@click.command()
+@click.command(cls=QueueCommand)
 @pool_option
-@click.option("--limit", type=click.IntRange(0), default=1000, help="Of no more pools; 0 for all.")
+@click.option(
+    "--limit",
+    type=click.IntRange(0),
+    default=1000,
+    metavar="N",
+    help="Workers of at most this many pools; 0 means all.",
+)
 @reporting
 def workers(queue: QueueClient, pool: str | None, limit: int) -> AnswerAndText:
-    """List the workers: their last call or poll, quarantine and last task.
+    """List the workers: their last call or poll, their quarantine, and their last task.
 
-    A client is listed itself as long as it has claimed for no worker, or for
-    several: the queue cannot know which of them polled.
+    The queue learns from a claim which worker a client is. A client that has not claimed yet, or that claims
+    for several workers, is listed by its clientId, because the queue cannot know which worker polled.
     """
     answer = _listed(queue, "/inspect/v1/pools", "pools", limit)
     found = [
@@ -108,48 +136,64 @@ def workers(queue: QueueClient, pool: str | None, limit: int) -> AnswerAndText:
         if pool in (None, each["taskQueueId"])
         for caller in each["callers"]
     ]
-    heads = ("WORKER", "POOL", "CALLED", "AGO", "QUARANTINED UNTIL", "LAST TASK")
+    heads = ("WORKER", "POOL", "LAST CALL", "AGO", "QUARANTINED UNTIL", "LAST TASK")
     rows = (_worker_row(worker, parse_time(answer["now"])) for worker in found)
     return {"workers": found}, table(heads, rows, _no_worker(pool, answer["pools"]))
 
 
-@click.command()
+@click.command(cls=QueueCommand)
 @pool_argument
 @reporting
 def peek(queue: QueueClient, pool: str) -> AnswerAndText:
-    """Print the messages in the queues of a pool, named provisionerId/workerType. None is dequeued.
+    """Print the messages in the queues of a pool (provisionerId/workerType), without dequeuing any.
 
-    Embedded storage lists hidden messages too, Azurite and Azure only visible ones, 32 of each queue.
+    Embedded storage lists all messages. Azurite and Azure list only visible ones, at most 32 of each queue.
     """
     answer = queue.call("GET", f"/inspect/v1/messages/{pool}", expected="messages")
     heads = ("TASK", "RUN", "PRIORITY", "VISIBLE", "DEQUEUED", "INSERTED", "MESSAGE")
     rows = (_message_row(message, parse_time(answer["now"])) for message in answer["messages"])
-    text = table(heads, rows, f"No message is listed for {pool}.")
-    left_out = f"\n{answer['hidden']} messages are not listed: hidden, or behind 32 others."
+    text = table(heads, rows, f"There is no message to list for {pool}.")
+    left_out = f"\n{answer['hidden']} more messages are hidden, or come after the first 32 of their queue."
     return answer, text + left_out * bool(answer["hidden"])
 
 
 @click.command(cls=_WithId)
-@click.argument("task_group_id", metavar="GROUP", type=matching(TASK_ID, "a taskGroupId"))
-@click.option("--limit", type=click.IntRange(0), default=1000, help="No more tasks; 0 for all.")
+@click.argument(
+    "task_group_id",
+    metavar="GROUP",
+    type=matching(TASK_ID, TASK_ID_WORDS.replace("taskId", "taskGroupId", 1)),
+    shell_complete=complete_groups,
+)
+@click.option(
+    "--limit", type=click.IntRange(0), default=1000, metavar="N", help="At most this many tasks; 0 means all."
+)
 @reporting
 def group(queue: QueueClient, task_group_id: str, limit: int) -> AnswerAndText:
     """List the tasks of a task group, and count them by state."""
     path = f"{queue.path}/task-group/{task_group_id}/list"
     answer = _listed(queue, path, "tasks", limit)
-    statuses = [task["status"] for task in answer["tasks"]]
-    counts = Counter(status["state"] for status in statuses)
+    counts = Counter(task["status"]["state"] for task in answer["tasks"])
     counted = ", ".join(f"{count} {state}" for state, count in sorted(counts.items()))
-    text = table(_TASK_HEADS, map(_task_row, statuses), "There is no task of this group.")
+    now = moved_time(queue) or datetime.now(UTC)
+    rows = (
+        _task_row(each["status"], each["task"]["metadata"]["name"], each["task"]["created"], now)
+        for each in answer["tasks"]
+    )
+    text = table(_TASK_HEADS, rows, "This group has no tasks.")
     return {**answer, "counts": counts}, "\n".join([text, counted] if counted else [text])
 
 
 @click.command(cls=_WithId)
 @task_argument
-@click.option("--artifact", metavar="NAME", show_default=f"the first below {_LOGS}", help="Another artifact.")
+@click.option(
+    "--artifact",
+    metavar="NAME",
+    show_default=f"the first that begins with {_LOGS}",
+    help="The artifact to print.",
+)
 @queue_options
 def log(queue: QueueClient, task_id: str, artifact: str | None) -> None:
-    """Print the log of a task's last run: its artifact, as it is."""
+    """Print the log of a task's last run, or another of its artifacts, exactly as it was uploaded."""
     artifacts = f"{queue.path}/task/{task_id}/artifacts"
     if artifact is None:
         listed = queue.call("GET", artifacts, expected="artifacts")
@@ -178,17 +222,24 @@ def rerun(queue: QueueClient, task_id: str) -> AnswerAndText:
     return _changed(queue, task_id, "rerun")
 
 
-@click.command("open")
-@click.option("--for", "minutes", type=click.IntRange(1, 60), default=5, help="Minutes.")
+@click.command("open", cls=QueueCommand)
+@click.option(
+    "--for",
+    "minutes",
+    type=click.IntRange(1, 60),
+    default=5,
+    metavar="MINUTES",
+    help="How long the link works.",
+)
 @reporting
 def open_page(queue: QueueClient, minutes: int) -> AnswerAndText:
-    """Print a link that signs a browser in to the queue's page; it is good for some minutes."""
+    """Print a link that signs a browser in to the queue's web page."""
     link = queue.page_link(timedelta(minutes=minutes))
     return {"link": link}, link
 
 
 def _known(answer: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What changes if something happens to a task, and not only because time passes."""
+    """The parts of an answer that change when something happens to the task, not just because time passes."""
     moments = [moment for moment in answer["story"] if moment["kind"] != "event"]  # as it is printed
     return answer["status"], moments, [wait["situation"] for wait in answer["waitsFor"]]
 
@@ -199,9 +250,9 @@ def _changed(queue: QueueClient, task_id: str, call: str) -> AnswerAndText:
 
 
 def _listed(queue: QueueClient, path: str, name: str, limit: int, **query: Any) -> dict[str, Any]:
-    """The answer with up to ``limit`` items of the list, 0 for all. It comes in pages.
+    """The answer with up to ``limit`` items of its list, 0 for all, read page by page.
 
-    What is left out is said on standard error.
+    If items are left out, standard error says so.
     """
     items: list[Any] = []
     token: str | None = None
@@ -214,18 +265,30 @@ def _listed(queue: QueueClient, path: str, name: str, limit: int, **query: Any) 
         if token is None or len(items) == limit:
             if token:
                 total = answer.get("total")
-                cut = f"{limit} of {total} {name};" if total else f"The first {limit}; more may follow."
-                click.echo(f"{cut} --limit 0 shows all.", err=True)
+                listed = (
+                    f"{limit} of {total} {name};"
+                    if total
+                    else f"the first {limit} {name}, there may be more;"
+                )
+                click.echo(f"Listed {listed} --limit 0 lists all.", err=True)
             return {**answer, name: items}
 
 
-_TASK_HEADS = ("TASK", "POOL", "PRIORITY", "STATE", "RUNS", "DEADLINE")
+_TASK_HEADS = ("TASK", "NAME", "STATE", "AGE", "POOL", "PRIORITY", "RUNS", "DEADLINE")
 
 
-def _task_row(status: Mapping[str, Any]) -> tuple[str, ...]:
-    pool = f"{status['provisionerId']}/{status['workerType']}"
-    runs = str(len(status["runs"]))
-    return status["taskId"], pool, status["priority"], state_words(status), runs, status["deadline"]
+def _task_row(status: Mapping[str, Any], name: str, created: str, now: datetime) -> tuple[str, ...]:
+    shown = printable(name)
+    return (
+        status["taskId"],
+        shown if len(shown) <= _MAX_NAME else f"{shown[: _MAX_NAME - 1]}…",
+        state_words(status),
+        age_words(max(0.0, (now - parse_time(created)).total_seconds())),
+        f"{status['provisionerId']}/{status['workerType']}",
+        status["priority"],
+        str(len(status["runs"])),
+        status["deadline"],
+    )
 
 
 def _pool_row(pool: Mapping[str, Any], now: datetime) -> tuple[str, ...]:

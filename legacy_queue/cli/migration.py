@@ -1,4 +1,4 @@
-"""legacy-queue migration: the protocol of each caller, and which pools can leave the old protocol."""
+"""legacy-queue migration: which protocol each caller uses, and which pools can move to a newer one."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -6,40 +6,54 @@ from typing import Any
 
 import click
 
-from legacy_queue.cli.queue_options import AnswerAndText, pool_option, reporting
+from legacy_queue.cli.queue_options import AnswerAndText, QueueCommand, pool_option, reporting
 from legacy_queue.cli.tables import table
 from legacy_queue.queue_client import QueueClient
 
-_WHOLE = 3  # parameters of a message: messageId, receipt and signature
-_TODAYS = "today's"
-_COUNTED = ("pollTaskUrls", "claimTask", "unsigned", "no receipt", "bare", "claimWork", _TODAYS)
-_MAX_NAMES = 10  # of callers that are still to be moved
-_HEADS = ("POOL", *_COUNTED, "REQUIRED", "CLAIMWORK")
+_WHOLE = 3  # parts of a claim's proof: messageId, receipt and signature
+_FULL, _NO_SIGNATURE, _NO_RECEIPT, _NO_PROOF = "FULL PROOF", "NO SIGNATURE", "NO ID/RECEIPT", "NO PROOF"
+_TODAYS = "CLAIMWORK TODAY"
+_COLUMNS = {
+    "pollTaskUrls": "URLS",
+    "claimTask": _FULL,
+    "claimWork": "CLAIMWORK 2018",
+    "claimWork by taskQueueId": _TODAYS,
+}
+_COUNTED = ("URLS", _FULL, _NO_SIGNATURE, _NO_RECEIPT, _NO_PROOF, "CLAIMWORK 2018", _TODAYS)
+_MAX_NAMES = 10  # of workers that still have to move
+_HEADS = ("POOL", "CAN REQUIRE PROOF", "ONLY CLAIMWORK", *_COUNTED)
 
 
-@click.command()
+@click.command(cls=QueueCommand)
 @reporting
-@click.option("--since", default="24h", help="How far back to look: 1h to 10d.")
+@click.option("--since", default="24h", metavar="DURATION", help="How far back to look: 1h to 10d.")
 @pool_option
 @click.option(
     "--dry-run",
     type=click.Choice(["required"]),
-    help="Count the claims that would have been refused under this policy.",
+    help="Count the claims that this policy would have refused.",
 )
 def migration(queue: QueueClient, since: str, pool: str | None, dry_run: str | None) -> AnswerAndText:
-    """Show which pools can get the policy required, and which workers call only claimWork.
+    """Report which pools can move to a newer protocol, and which workers keep the others from it.
 
-    A caller counts if it called pollTaskUrls, claimTask or claimWork, or polled, in that time, and then with
-    all its calls on record; a call is on record some ten seconds after it. The credentials need the scope
-    queue:migration.
+    The credentials need the scope queue:migration. A call is counted about ten seconds after it was made. A
+    caller is listed if it asked for work since then, with all its recorded calls.
 
-    A claimTask counts as such with its messageId, receipt and signature. The columns beside it count claims
-    that lack the signature, that lack one of the others, and that lack all three. REQUIRED says whether the
-    policy can be required. The column "today's" counts calls of claimWork by clients since 2020, which name a
-    taskQueueId. CLAIMWORK is ready if no worker polled or called pollTaskUrls or claimTask in that time,
-    and some worker called claimWork. READS are those that the client's own scopes do not allow, and the
-    setting anonymous-scopes does. Below the table are the workers that prevent a step; --json names all.
-    """
+    \b
+    - CAN REQUIRE PROOF: yes if the policy of the pool can be set to required
+    - ONLY CLAIMWORK: yes if workers called claimWork, and none polled or called
+      pollTaskUrls or claimTask
+    - URLS: calls of pollTaskUrls
+    - FULL PROOF: claims with the messageId, receipt and signature
+    - NO SIGNATURE: claims without the signature, but with one of the others
+    - NO ID/RECEIPT: claims with the signature, but without one of the others
+    - NO PROOF: claims without all three
+    - CLAIMWORK 2018: calls of claimWork that name provisionerId and workerType
+    - CLAIMWORK TODAY: calls of claimWork that name a taskQueueId (since 2020)
+
+    Below the table you see what blocks each pool, and up to ten workers that still have to move; --json lists
+    all of them. Then follow the reads that only the setting anonymous-scopes allows.
+    """  # noqa: D301 - click must see the character \b, which keeps the lines of the list
     provisioner_id, worker_type = pool.split("/") if pool else (None, None)
     query: dict[str, Any] = {"since": since, "provisionerId": provisioner_id, "workerType": worker_type}
     report = queue.call("GET", "/migration", expected="workerTypes", **query)
@@ -50,7 +64,7 @@ def migration(queue: QueueClient, since: str, pool: str | None, dry_run: str | N
 
 
 def _dry_run(report: Any) -> dict[str, Any]:
-    """The claims that the policy ``required`` refuses."""
+    """The claims that the policy ``required`` would refuse."""
     claims = [
         {"provisionerId": pool["provisionerId"], "workerType": pool["workerType"], **call}
         for pool in report["workerTypes"]
@@ -62,9 +76,8 @@ def _dry_run(report: Any) -> dict[str, Any]:
 
 
 def _refusals(shown: Mapping[str, Any]) -> Iterable[str]:
-    claims = f"{shown['refused'] or 'none'} of {shown['claims']} claims would have been refused"
-    yield f"Under the policy required, {claims}."
-    yield f"They are of the workers that claimed from {shown['since']} to {shown['until']}."
+    yield f"The policy required would have refused {shown['refused'] or 'none'} of {shown['claims']} claims."
+    yield f"Counted are the workers that claimed from {shown['since']} to {shown['until']}."
     yield from _caveats(shown)
     if shown["by"]:
         yield ""
@@ -76,22 +89,26 @@ def _refusals(shown: Mapping[str, Any]) -> Iterable[str]:
 
 
 def _summary(report: Any) -> Iterable[str]:
-    yield f"Callers from {report['since']} to {report['until']}, with all their calls on record"
+    pools = report["workerTypes"]
+    if pools:
+        ready = sum(pool["claimWork"]["ready"] for pool in pools)
+        yield f"{ready} of {len(pools)} pools call only claimWork."
+    yield f"Callers from {report['since']} to {report['until']}, with all their recorded calls:"
     yield from _caveats(report)
     yield ""
     nothing = "No worker called pollTaskUrls, claimTask or claimWork."
-    yield table(_HEADS, map(_row, report["workerTypes"]), nothing)
-    for pool in report["workerTypes"]:
-        against = [f"  required:  {why}" for why in pool["required"]["inTheWay"] if _claims(pool)]
+    yield table(_HEADS, map(_row, pools), nothing)
+    for pool in pools:
+        against = [f"  proof:     {why}" for why in pool["required"]["inTheWay"] if _claims(pool)]
         against += [f"  claimWork: {why}" for why in pool["claimWork"]["inTheWay"]]
         if against:
-            yield from (f"\nIn the way of {_pool(pool)}:", *against)
+            yield from (f"\n{_pool(pool)} is blocked:", *against)
         to_be_moved = pool["claimWork"]["toBeMoved"]
         if to_be_moved and any(call["method"].startswith("claimWork") for call in pool["calls"]):
             more = f" and {len(to_be_moved) - _MAX_NAMES} more" if len(to_be_moved) > _MAX_NAMES else ""
-            yield f"  still to be moved: {', '.join(to_be_moved[:_MAX_NAMES])}{more}"
+            yield f"  still to move: {', '.join(to_be_moved[:_MAX_NAMES])}{more}"
     if report.get("reads"):
-        yield "\nOnly anonymous-scopes allow these reads:"
+        yield "\nThese reads work only because of the setting anonymous-scopes:"
         yield table(("CLIENT", "CALL", "READS", "LAST", "MISSING"), map(_read_row, report["reads"]), "")
 
 
@@ -103,22 +120,22 @@ def _read_row(read: Any) -> tuple[str, ...]:
 def _caveats(report: Any) -> Iterable[str]:
     """What the record cannot show."""
     if "recordedSince" not in report:
-        yield "Nothing is on record: earlier callers are not known."
+        yield "Nothing is recorded yet: earlier callers are unknown."
     elif report["recordedSince"] > report["since"]:
-        yield f"Nothing is on record before {report['recordedSince']}: earlier callers are not known."
+        yield f"Nothing was recorded before {report['recordedSince']}: earlier callers are unknown."
 
 
 def _row(pool: Any) -> tuple[str, ...]:
     counts = Counter[str]()
     for call in pool["calls"]:
         counts[_head(call)] += call["count"]
-    required = "can be" if pool["required"]["possible"] else "not yet"
+    required = "yes" if pool["required"]["possible"] else "not yet"
     if pool["policy"] == "required":
         required = "in force"
     elif not _claims(pool):
         required = "-"
-    ready = "ready" if pool["claimWork"]["ready"] else "not yet"
-    return (_pool(pool), *(str(counts[head] or "-") for head in _COUNTED), required, ready)
+    ready = "yes" if pool["claimWork"]["ready"] else "not yet"
+    return (_pool(pool), required, ready, *(str(counts[head] or "-") for head in _COUNTED))
 
 
 def _claims(pool: Any) -> list[Any]:
@@ -130,13 +147,13 @@ def _count(calls: Iterable[Any]) -> int:
 
 
 def _head(call: Mapping[str, Any]) -> str:
-    """The column of the call."""
+    """The column that counts the call."""
     missing = call["missing"]
     if not missing:
-        return _TODAYS if call["method"] == "claimWork by taskQueueId" else str(call["method"])
+        return _COLUMNS.get(call["method"], "")
     if len(missing) == _WHOLE:
-        return "bare"
-    return "unsigned" if "signature" in missing else "no receipt"
+        return _NO_PROOF
+    return _NO_SIGNATURE if "signature" in missing else _NO_RECEIPT
 
 
 def _pool(pool: Any) -> str:

@@ -15,27 +15,30 @@ import click
 import requests
 from click.core import ParameterSource
 
+from legacy_queue.cli.completion import complete_pools
+from legacy_queue.cli.tables import MAX_OPTION_WIDTH
 from legacy_queue.config import SERVER_FILE, load
 from legacy_queue.config.values import matching, without_secrets
 from legacy_queue.credentials import ANONYMOUS, Credentials
 from legacy_queue.domain.hosts import is_loopback
-from legacy_queue.domain.ids import IDENTIFIER, TASK_QUEUE_ID
+from legacy_queue.domain.ids import IDENTIFIER, TASK_ID, TASK_QUEUE_ID
 from legacy_queue.private_folder import NotOurs, check_folder, read_private
 from legacy_queue.queue_client import QueueClient, RequestFailed
 from legacy_queue.testing.server_process import trust_variables
 
+QUEUE_PARAMETERS = ("root_url", "base_url", "client_id", "access_token", "certificate")  # of called_queue
 AnswerAndText = tuple[Any, str]  # the queue's answer for a program, and the text for a person
 
 
 @contextmanager
 def failing_with_a_sentence(kind: type[click.ClickException] = click.ClickException) -> Iterator[None]:
-    """A request that fails ends the command with a sentence. Decorates a function too."""
+    """Turns a request that fails into a sentence that ends the command. It decorates functions too."""
     try:
         yield
     except RequestFailed as failed:
         raise kind(f"the server at {failed.server} answered {failed.status}: {failed.message}") from None
     except requests.RequestException as error:
-        hint = ": see legacy-queue ca" if isinstance(error, requests.exceptions.SSLError) else ""
+        hint = ": see `legacy-queue ca`" if isinstance(error, requests.exceptions.SSLError) else ""
         raise kind(f"{error}{hint}") from None
 
 
@@ -44,40 +47,68 @@ def _certificate(_ctx: click.Context, _param: click.Parameter, value: str | None
         if value and not isinstance(json.loads(value), dict):
             raise ValueError
     except ValueError:
-        raise click.BadParameter("a certificate is a JSON object") from None
+        raise click.BadParameter("expected a JSON object, the certificate of temporary credentials") from None
     return value
 
 
-def _option(name: str, *envvar: str, **more: Any) -> Callable[[Any], Any]:
-    more = {"show_default": f"that of {SERVER_FILE}", **more}
-    return click.option(name, envvar=envvar, show_envvar=True, **more)
+class QueueCommand(click.Command):
+    """A command that calls a queue. Its help says once where the options that choose the queue come from."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options of the command, then those that say which queue it calls."""
+        own: list[tuple[str, str]] = []
+        of_queue: list[tuple[str, str]] = []
+        for param in self.get_params(ctx):
+            if record := param.get_help_record(ctx):
+                (of_queue if param.name in QUEUE_PARAMETERS else own).append(record)
+        with formatter.section("Options"):
+            formatter.write_dl(own, MAX_OPTION_WIDTH)
+        with formatter.section("Which queue, if not the one that runs in this directory"):
+            formatter.write_dl(of_queue, MAX_OPTION_WIDTH)
+
+
+def _option(name: str, metavar: str, *envvar: str, **more: Any) -> Callable[[Any], Any]:
+    return click.option(name, metavar=metavar, envvar=envvar, show_envvar=True, **more)
 
 
 _ROOT_URLS = ("LEGACY_QUEUE_ROOT_URL", "TASKCLUSTER_ROOT_URL")
-root_url_option = _option("--root-url", *_ROOT_URLS, help="The queue's root URL.")
+root_url_option = _option("--root-url", "URL", *_ROOT_URLS, help="The queue's root URL.")
 _base_url_option = _option(
-    "--base-url", "LEGACY_QUEUE_BASE_URL", help="Instead: the legacy base URL, with the /v1."
+    "--base-url", "URL", "LEGACY_QUEUE_BASE_URL", help="Or its legacy base URL, which ends in /v1."
 )
 _CLIENT_OPTIONS = (
-    _option("--client-id", "TASKCLUSTER_CLIENT_ID"),
-    _option("--access-token", "TASKCLUSTER_ACCESS_TOKEN", help="Better in the environment."),
+    _option("--client-id", "ID", "TASKCLUSTER_CLIENT_ID", help="The clientId to call it as."),
+    _option(
+        "--access-token",
+        "TOKEN",
+        "TASKCLUSTER_ACCESS_TOKEN",
+        help="The client's accessToken. Prefer the variable: every user can read a command line.",
+    ),
     _option(
         "--certificate",
+        "JSON",
         "TASKCLUSTER_CERTIFICATE",
-        help="The certificate of temporary credentials.",
-        show_default="none",
+        help="The certificate, if the credentials are temporary.",
         callback=_certificate,
     ),
 )
 identifier = matching(IDENTIFIER, "1 to 38 of a-z, A-Z, 0-9, - and _")
+TASK_ID_WORDS = "a taskId, such as VHL2gBZ2SI-u8RFuhXZJvQ: 22 characters as create-task prints them"
+task_id_type = matching(TASK_ID, TASK_ID_WORDS)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
-_pool = matching(TASK_QUEUE_ID, "a pool: provisionerId/workerType")
-pool_argument = click.argument("pool", type=_pool)
-pool_option = click.option("--pool", type=_pool, help="Only this pool.")
+_pool = matching(TASK_QUEUE_ID, "a pool: its provisionerId, a slash and its workerType")
+pool_argument = click.argument("pool", type=_pool, shell_complete=complete_pools)
+pool_option = click.option(
+    "--pool",
+    type=_pool,
+    metavar="POOL",
+    shell_complete=complete_pools,
+    help="Only this pool: provisionerId/workerType.",
+)
 
 
 def _is_ours(pid: Any) -> bool:
-    """Whether the process lives and is this user's."""
+    """Whether the process is alive and belongs to this user."""
     if type(pid) is not int or not 0 < pid < 2**31:
         return False
     os.kill(pid, 0)
@@ -85,10 +116,10 @@ def _is_ours(pid: Any) -> bool:
 
 
 def local_server() -> Mapping[str, Any]:
-    """What the server of this data directory has written: its ready line. Empty where none runs.
+    """The ready line of the server that runs in this data directory; empty if none runs.
 
-    It is followed only if this user's own server, on loopback, has written it; else a sentence says why not.
-    The clients of this process trust its certificate from now on.
+    It is believed only if a server of this user, on loopback, has written it. Otherwise standard error says
+    why not. From now on the clients of this process trust the server's certificate.
     """
     settings = load().settings()
     path = settings.data_dir / SERVER_FILE
@@ -104,7 +135,7 @@ def local_server() -> Mapping[str, Any]:
         if "credentials" in ready:
             Credentials.from_wire(ready["credentials"])
     except PermissionError as error:  # NotOurs too
-        click.echo(f"{error.filename} is not followed: {error.strerror}", err=True)
+        click.echo(f"Ignoring {error.filename}: {error.strerror}", err=True)
         return {}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return {}
@@ -122,9 +153,10 @@ def called_queue(
     *,
     is_anonymous: bool = False,
 ) -> QueueClient:
-    """The queue at the given URL or the local one, and the client. Raises click.UsageError.
+    """A client of the queue at the given URL, or else of the local queue. Raises click.UsageError.
 
-    Who may be anonymous needs no credentials, and looks for a queue that was not given on the default port.
+    If ``is_anonymous``, credentials are not required, and the queue is expected on the default port if no URL
+    is given and no server runs in this directory.
     """
     local = local_server()
     context = click.get_current_context(silent=True)
@@ -139,10 +171,13 @@ def called_queue(
         given = base_url or root_url or ""
         names = (*_ROOT_URLS, "LEGACY_QUEUE_BASE_URL")
         name = next((name for name in names if given and os.environ.get(name) == given), "The URL")
-        said = f"{name} is {without_secrets(given)!r}. " if given else ""
+        if given:
+            raise click.UsageError(
+                f"{name} is {without_secrets(given)!r}: expected a URL such as http://127.0.0.1:8080"
+            )
         raise click.UsageError(
-            f"{said}Give the queue's URL, such as --root-url http://127.0.0.1:8080; "
-            "or run legacy-queue up or serve in this directory"
+            "No queue runs in this directory: run `legacy-queue up` here, or name a queue by "
+            "--root-url http://127.0.0.1:8080"
         )
     if client_id and access_token:
         return QueueClient(url, Credentials(client_id, access_token, certificate))
@@ -151,13 +186,13 @@ def called_queue(
     if is_anonymous:
         return QueueClient(url, ANONYMOUS)
     raise click.UsageError(
-        "Give credentials: TASKCLUSTER_CLIENT_ID and TASKCLUSTER_ACCESS_TOKEN, or --client-id and "
-        "--access-token"
+        f"The queue at {without_secrets(url)} needs credentials: set TASKCLUSTER_CLIENT_ID and "
+        "TASKCLUSTER_ACCESS_TOKEN, or give --client-id and --access-token"
     )
 
 
 def _is_url(text: str) -> bool:
-    """Whether a queue may be there: http or https, a host, and perhaps a port."""
+    """Whether it is the URL of a server: http or https, a host, and perhaps a port."""
     with suppress(ValueError):  # a port above 65535, half a bracket
         url = urlsplit(text)
         return url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
@@ -165,7 +200,7 @@ def _is_url(text: str) -> bool:
 
 
 def called_by_default() -> str:
-    """Which queue a command without options calls, as which client, and who says so; or what is missing."""
+    """Which queue a command without options calls, as which client, and what says so; or what is missing."""
     root_url = next((name for name in _ROOT_URLS if os.environ.get(name)), "")
     names = root_url, "LEGACY_QUEUE_BASE_URL", "TASKCLUSTER_CLIENT_ID", "TASKCLUSTER_ACCESS_TOKEN"
     values = [os.environ.get(name) for name in names]
@@ -179,12 +214,12 @@ def called_by_default() -> str:
 
 
 def queue_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options of a queue, and call the command with it as ``queue``."""
+    """Add the options that choose a queue, and call the command with a client of it as ``queue``."""
     return _with_queue(command, (root_url_option, _base_url_option, *_CLIENT_OPTIONS))
 
 
 def anonymous_queue_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The same for a command that may call without credentials. It takes no base URL."""
+    """Do the same for a command that works without credentials. It takes no base URL."""
     return _with_queue(command, (root_url_option, *_CLIENT_OPTIONS), is_anonymous=True)
 
 
@@ -194,8 +229,8 @@ def _with_queue(
     @functools.wraps(command)
     @failing_with_a_sentence()
     def with_queue(**given: Any) -> None:
-        names = ("root_url", "base_url", "client_id", "access_token", "certificate")
-        found = called_queue(**{name: given.pop(name, None) for name in names}, is_anonymous=is_anonymous)
+        of_queue = {name: given.pop(name, None) for name in QUEUE_PARAMETERS}
+        found = called_queue(**of_queue, is_anonymous=is_anonymous)
         command(queue=found, **given)
 
     for option in reversed(options):
@@ -204,7 +239,7 @@ def _with_queue(
 
 
 def reporting(command: Callable[..., AnswerAndText]) -> Callable[..., None]:
-    """Add the options of a queue and ``--json``, and print what the command returns."""
+    """Add ``--json`` and the options that choose a queue, and print what the command returns."""
 
     @queue_options
     @json_option

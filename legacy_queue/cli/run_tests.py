@@ -1,4 +1,4 @@
-"""legacy-queue test: run a command, such as a test suite, with a new queue."""
+"""legacy-queue test: run a command, such as a test suite, with a queue of its own."""
 
 import os
 import shutil
@@ -23,8 +23,8 @@ _PASSED_ON = frozenset(
     {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2}
 )
 _IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
-_SI_KERNEL = 0x80  # the sender of a terminal's signals, which reach all its processes. Source: sigaction(2)
-_SIGNALLED = 128  # added to a signal's number this is an exit code, as in shells
+_SI_KERNEL = 0x80  # si_code of a signal that the terminal has sent to all its processes. Source: sigaction(2)
+_SIGNALLED = 128  # plus the number of a signal: the exit code, as in shells
 
 
 @click.command(
@@ -36,40 +36,42 @@ _SIGNALLED = 128  # added to a signal's number this is an exit code, as in shell
 @click.argument("words", nargs=-1, required=True, metavar="-- COMMAND...")
 @pass_given
 def test(given: Given, words: tuple[str, ...]) -> None:
-    """Run a command with a new queue, and exit with its exit code.
+    """Start a new, empty queue, run COMMAND with it, and exit with the exit code of COMMAND.
 
-    The queue is empty, on a free port, with memory storage unless --storage says otherwise. It ends with the
-    command. The command finds it in the variables TASKCLUSTER_ROOT_URL, TASKCLUSTER_CLIENT_ID and
-    TASKCLUSTER_ACCESS_TOKEN, clients with a legacy base URL in LEGACY_QUEUE_BASE_URL. The other commands
-    of legacy-queue find it too.
+    The queue listens on a free port and keeps its data in memory, unless --storage says otherwise. It ends
+    when COMMAND ends. COMMAND finds it by the variables TASKCLUSTER_ROOT_URL, TASKCLUSTER_CLIENT_ID and
+    TASKCLUSTER_ACCESS_TOKEN. Clients that need a legacy base URL find it in LEGACY_QUEUE_BASE_URL. The other
+    commands of legacy-queue find the queue too.
 
-    Signals are passed on. The exit code is 128 and the signal's number if a signal ended the command, 127 if
-    there is no such command, 126 if it cannot be run, and 1 if the server did not start.
+    Signals are passed on to COMMAND. If a signal ends it, the exit code is 128 plus the number of the signal.
+    The exit code is 127 if COMMAND does not exist, 126 if it cannot be run, and 1 if the server does not
+    start.
 
-    If the command fails, standard error has the last requests, the tasks that are not resolved, and the
-    messages and warnings of the server.
+    If COMMAND fails, standard error shows the last requests, the unresolved tasks, the messages, and the
+    warnings of the server.
 
-    Takes the options of serve. LEGACY_QUEUE_ variables are ignored: a test run is the same everywhere. Only
-    --storage azure takes LEGACY_QUEUE_CONNECTION_STRING; what the account has under --queue-prefix stays.
+    Every option of `serve` works here too. LEGACY_QUEUE_ variables are ignored, so that a test run is the
+    same everywhere. The exception is LEGACY_QUEUE_CONNECTION_STRING with --storage azure: the queue then
+    uses, and does not empty, what the account has under --queue-prefix.
     """
     settings = _settings(given)
     if not shutil.which(words[0]):
         if os.path.dirname(words[0]) and os.path.exists(words[0]):
-            raise _NotRun(126, f"{words[0]!r} cannot be run: it is a directory, or not executable")
+            raise _NotRun(126, f"{words[0]!r} cannot be run: it is a directory, or it is not executable")
         raise _NotRun(127, f"there is no command {words[0]!r}")
-    # until the command runs, a signal ends this process in order, with the exit code of a shell
+    # until the command runs, a signal ends this process in order, and the exit code is that of a shell
     handle_stop(lambda number, _frame: sys.exit(_SIGNALLED + number))
     try:
         with LegacyQueue(**settings) as queue:
             for other in ("TASKCLUSTER_CERTIFICATE", "TASKCLUSTER_PROXY_URL", _CONNECTION_STRING):
                 os.environ.pop(other, None)
-            os.environ.update(queue.env)  # for the command, and for _name_unused_faults
+            os.environ.update(queue.env)  # for the command and for _name_unused_faults
             os.environ.update(LEGACY_QUEUE_ROOT_URL=queue.root_url, LEGACY_QUEUE_BASE_URL=queue.base_url)
             blocked = signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON | {signal.SIGCHLD})
             status = _run(words, blocked)
             if status:
                 ended = f"{words[0]} ended with exit code {status}"
-                click.echo(f"\n{ended}. What legacy-queue saw:\n\n{queue.summary()}", err=True)
+                click.echo(f"\n{ended}. This is what the queue saw:\n\n{queue.summary()}", err=True)
             elif settings["control"]:
                 _name_unused_faults(queue)
     except ServerFailed as failed:
@@ -78,7 +80,7 @@ def test(given: Given, words: tuple[str, ...]) -> None:
 
 
 class _NotRun(SystemExit):
-    """Print the sentence, and exit with this exit code of a shell."""
+    """Prints the sentence, and exits with the exit code that a shell would use."""
 
     def __init__(self, exit_code: int, sentence: str) -> None:
         super().__init__(exit_code)
@@ -86,11 +88,11 @@ class _NotRun(SystemExit):
 
 
 def _settings(given: Given) -> dict[str, Any]:
-    """The settings of LegacyQueue."""
+    """The arguments of LegacyQueue."""
     names_account = {"connection_string", "azure_queue_url"} & given.texts.keys()
     connection = os.environ.get(_CONNECTION_STRING)
     if given.texts.get("storage") == "azure" and connection and not names_account:
-        # not of the command line, which every user may read
+        # not as an option of the server: every user can read a command line
         given.set("connection_string", connection)
     given.turn_on_control()
     settings = given.settings()
@@ -105,22 +107,23 @@ def _settings(given: Given) -> dict[str, Any]:
 
 
 def _name_unused_faults(queue: LegacyQueue) -> None:
-    """Warn of faults that never fired. The exit code stays the command's, whatever the queue answers."""
+    """Warn about faults that never fired. The exit code stays that of the command, whatever happens here."""
     called = QueueClient(queue.base_url, Credentials.from_wire(queue.credentials))
     try:
         with failing_with_a_sentence():
             faults = called.call("GET", "/control/v1/faults", expected="faults")["faults"]
         for fault in faults:
             if not fault["fired"]:
-                click.echo(f"Warning: a fault never happened: {fault_line(fault)}", err=True)
+                click.echo(f"Warning: a fault never fired: {fault_line(fault)}", err=True)
     except click.ClickException as error:
         error.show()
 
 
 def _run(words: Sequence[str], blocked: set[signal.Signals | int]) -> int:
-    """Run the command with the signals ``blocked`` as its mask; its exit code, as in a shell.
+    """Run the command with ``blocked`` as its signal mask, and return its exit code, as a shell would.
 
-    The signals of _PASSED_ON must be blocked in this process: they are passed on. Raises _NotRun.
+    The signals in _PASSED_ON must be blocked in this process: they are read here and passed on. Raises
+    _NotRun.
     """
     try:
         pid = os.posix_spawnp(

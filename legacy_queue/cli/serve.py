@@ -1,4 +1,4 @@
-"""legacy-queue serve: gunicorn with gevent workers on one of the storages."""
+"""legacy-queue serve: the server, which is gunicorn with gevent workers."""
 
 import gc
 
@@ -20,22 +20,23 @@ from legacy_queue.config import Given
 @click.option(
     "--azurite-default-ports",
     is_flag=True,
-    help="Use 10000, 10001, 10002 for Azurite if they are free and the data directory has no ports yet.",
+    help="Run Azurite on ports 10000, 10001 and 10002 if they are free and the data directory is new.",
 )
 @stop_with_stdin_option
 @pass_given
 def serve(given: Given, azurite_default_ports: bool, stop_with_stdin: bool) -> None:
-    """Serve the queue until SIGTERM or Ctrl-C. The exit code is then 0, also while it starts.
+    """Run the queue until SIGTERM or Ctrl-C. The exit code is then 0, even during the start.
 
-    It also ends claims and deadlines when their time comes, goes on with what a killed server left undone,
-    and removes what has expired.
+    The server also does the background work: it ends claims and enforces deadlines when they are due,
+    finishes what a killed server left undone, and removes what has expired.
 
-    When it is ready, it prints one line of JSON on standard output: `rootUrl`, `baseUrl`, `port`, `pid`,
-    `storage`, `file` of the embedded storage, `ca` with --tls auto, and `credentials` while the development
-    client is in force. Logs are on standard error: lines of JSON, or text at a terminal.
+    When the server is ready, it prints one line of JSON on standard output. It contains `rootUrl`, `baseUrl`,
+    `port`, `pid` and `storage`; with embedded storage `file`, with --tls auto `ca`, and with the development
+    client its `credentials`. The log goes to standard error: as text on a terminal, otherwise as lines of
+    JSON.
     """
-    gc.disable()  # until the server is built: collections while it imports would find next to nothing
-    # here, since they take long; first what has gevent patch before anything is imported that has a lock
+    gc.disable()  # until the server is built: while it imports, a collection finds next to nothing to free
+    # Imported here because it takes long. `server` comes first: gevent must patch before any lock is made.
     from legacy_queue.server import serve as server
     from legacy_queue.server.logs import log_to_standard_error
 

@@ -11,7 +11,7 @@ from typing import Any, get_args
 import click
 import structlog
 
-from legacy_queue.cli.queue_options import identifier, pool_argument, queue_options
+from legacy_queue.cli.queue_options import QueueCommand, identifier, pool_argument, queue_options
 from legacy_queue.config.settings import LOG_FORMATS
 from legacy_queue.queue_client import QueueClient
 from legacy_queue.server.logs import log_to_standard_error
@@ -22,36 +22,50 @@ SHUTDOWN_LIMIT = 30.0  # seconds
 
 
 def _default_worker_id() -> str:
-    """A different id for each process: two workers with the same id would get the same claim."""
+    """An id that no other process has: two workers with the same id would be given the same claim."""
     ending = f"-{os.getpid()}"
     return re.sub(r"[^a-zA-Z0-9-_]", "-", socket.gethostname())[: 22 - len(ending)] + ending
 
 
-@click.command()
+@click.command(cls=QueueCommand)
 @queue_options
 @pool_argument
-@click.option("--worker-group", type=identifier, default="sample")
-@click.option("--worker-id", type=identifier, show_default="the host's name and the process id")
+@click.option("--worker-group", type=identifier, default="sample", metavar="ID", help="Its workerGroup.")
+@click.option(
+    "--worker-id",
+    type=identifier,
+    metavar="ID",
+    show_default="host name and process id",
+    help="Its workerId.",
+)
 @click.option(
     "--protocol",
     type=click.Choice(get_args(Protocol)),
     default="draft",
-    help="How to find work: poll Azure queues, as in the draft or as deployed workers do, or call claimWork.",
+    metavar="NAME",
+    help="How to find work: draft and deployed poll Azure queues, as the draft of the protocol says or as "
+    "Mozilla's workers did; claimwork calls claimWork.",
 )
 @click.option(
     "--capacity",
     type=click.IntRange(min=1),
     default=1,
-    help="The number of tasks at the same time.",
+    metavar="N",
+    help="How many tasks to run at the same time.",
 )
 @click.option(
-    "--max-tasks", type=click.IntRange(min=1), show_default="no end", help="End after this number of tasks."
+    "--max-tasks",
+    type=click.IntRange(min=1),
+    metavar="N",
+    show_default="no limit",
+    help="End after this many tasks.",
 )
 @click.option(
     "--log-format",
     type=click.Choice(LOG_FORMATS),
     default="auto",
-    help="The format of the steps: text, json, or auto: text at a terminal, else json.",
+    metavar="NAME",
+    help="The format of the log: text, json, or auto (text at a terminal, else json).",
 )
 def worker(
     queue: QueueClient,
@@ -60,11 +74,14 @@ def worker(
     log_format: str,
     **settings: Any,
 ) -> None:
-    """Poll for tasks of a POOL, provisionerId/workerType: run them, upload their artifacts, report.
+    """Run the tasks of the pool POOL (provisionerId/workerType) until SIGTERM or Ctrl-C.
 
-    When a task has ended, its log becomes public/logs/live.log; the files under artifacts in its payload
-    become artifacts too. Each step is a line on standard error; the log goes to standard output as well.
-    SIGTERM or Ctrl-C reports running tasks worker-shutdown; a second signal exits at once.
+    The worker claims a task, runs its command, uploads the log as public/logs/live.log and the files that the
+    payload lists under artifacts, and reports the result. It logs each step to standard error, and prints the
+    task's own log to standard output.
+
+    At the first signal it reports its running tasks as exceptions (worker-shutdown) and ends. At a second
+    signal it exits at once.
     """
     complete = WorkerSettings(
         base_url=queue.base_url,
@@ -83,9 +100,9 @@ def _log_step(step: str, **fields: Any) -> None:
 
 
 def run_until_signalled(worker: SampleWorker) -> None:
-    """Run the worker to its end. At a SIGTERM or SIGINT it reports its tasks and ends.
+    """Run the worker until it ends. At the first SIGTERM or SIGINT it reports its tasks and ends.
 
-    A second signal, or the end of the shutdown limit, exits at once: the commands are killed by then.
+    A second signal, or the end of the shutdown limit, exits at once. By then the tasks' commands are killed.
     """
     ended = ThreadPoolExecutor(1).submit(worker.run)
 
@@ -98,8 +115,8 @@ def run_until_signalled(worker: SampleWorker) -> None:
 
     handle_stop(stop)
     while not wait([ended], timeout=1).done:
-        pass  # the timeout lets the interpreter handle a signal that another thread has received
+        pass  # without the timeout, a signal that another thread received would not be handled
     try:
         ended.result()
     except Refused as refused:
-        raise click.ClickException(f"The queue refused this worker. {refused}") from None
+        raise click.ClickException(f"The queue refused this worker: {refused}") from None

@@ -9,6 +9,8 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
+from legacy_queue.domain.times import age_words, parse_time
+
 _OF_A_CLAIM = re.compile(r"task-client/.*/on/(.*)/until/\d+")  # the client of temporary credentials
 _FIRST, _LAST = 20, 100  # entries of a long history that are shown
 _MESSAGE = {
@@ -57,6 +59,11 @@ def request_words(request: Mapping[str, Any]) -> str:
     )
 
 
+def printable(text: str) -> str:
+    """The text without characters that a terminal would act on."""
+    return "".join(char if char.isprintable() else "\ufffd" for char in text)
+
+
 def requester(request: Mapping[str, Any]) -> str:
     """The worker that sent the request, as ``<workerGroup>/<workerId>``; else its clientId; else ""."""
     if "workerId" in request:
@@ -70,6 +77,9 @@ def explanation_lines(answer: Mapping[str, Any]) -> Iterator[str]:
     Published events are left out. Lines that differ only in a time are one line, with their number.
     """
     yield task_line(answer["status"])
+    if "name" in answer:  # a server of 0.1.0 does not have it
+        age = parse_time(answer["now"]) - parse_time(answer["created"])
+        yield f"  {printable(answer['name'])}, created {age_words(max(0.0, age.total_seconds()))} ago"
     yield from (f"  {wait['sentence']}" for wait in answer["waitsFor"])
     moments = (moment for moment in answer["story"] if moment["kind"] != "event")
     for _, group in groupby(moments, itemgetter("what")):

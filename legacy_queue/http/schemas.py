@@ -193,6 +193,11 @@ _REQUEST = object_of(
 _CALLED = "method missing caller count first last"
 _CALLS = array(object_of(_CALLED, method={"enum": [*METHODS]}))
 _USES = array(object_of(f"{POOL} policy calls required claimWork", calls=_CALLS))
+_NAMED_STATUS = {
+    **PROPERTIES["status"],
+    "properties": {**PROPERTIES["status"]["properties"], **object_of("name created")["properties"]},
+    "required": [*PROPERTIES["status"]["required"], "name", "created"],
+}
 _READS = array(object_of(_CALLED, method=STRING, missing=array(STRING)))
 
 SCHEMAS: dict[str, Schema] = {
@@ -336,7 +341,7 @@ SCHEMAS: dict[str, Schema] = {
     "control-requests": object_of("now requests", requests=array(_REQUEST)),
     # /inspect/v1
     "inspect-task-response": object_of(
-        "status now waitsFor story",
+        "status name created now waitsFor story",
         waitsFor=array(
             object_of("situation sentence", "until", situation={"enum": [*WAIT_SITUATIONS]}, sentence=STRING)
         ),
@@ -353,7 +358,7 @@ SCHEMAS: dict[str, Schema] = {
             )
         ),
     ),
-    "inspect-tasks-response": page_of("tasks", PROPERTIES["status"]),
+    "inspect-tasks-response": page_of("tasks", _NAMED_STATUS, "now"),
     "inspect-pools-response": page_of(
         "pools",
         object_of(

@@ -24,7 +24,7 @@ def log_settings() -> Iterator[None]:
     [
         ("up", "{data} cannot be used: Permission denied"),
         ("ca", "{data} cannot be used: Permission denied"),
-        ("env", "{data} is not followed: Permission denied"),
+        ("env", "Ignoring {data}: Permission denied"),
     ],
 )
 def test_a_data_directory_that_may_not_be_read_ends_each_command_with_a_sentence(
@@ -40,8 +40,8 @@ def test_a_data_directory_that_may_not_be_read_ends_each_command_with_a_sentence
 
 def test_a_removed_command_says_what_to_do_instead() -> None:
     for words, instead in (
-        (["resolve", "--storage", "azure"], "start another `legacy-queue serve`"),
-        (["restore", "monday"], "a backup is a data directory; start from it by `legacy-queue serve"),
+        (["resolve", "--storage", "azure"], "run another `legacy-queue serve`"),
+        (["restore", "monday"], "a backup is a data directory: start from it with `legacy-queue serve"),
     ):
         done = CliRunner().invoke(commands, words)
         assert f"Error: `legacy-queue {words[0]}` was removed: {instead}" in done.output

@@ -88,11 +88,11 @@ def test_equal_requests_in_a_row_are_one_line(queue: ServedQueue, ask: Asking) -
 
 def test_a_reset_asks_before_it_empties_what_is_kept() -> None:
     with answering((200, '{"kept": true}')) as url:
-        asked = f"Remove everything that {url} has stored? [y/N]: Aborted!"
+        asked = f"Remove everything that the queue at {url} has stored? [y/N]: Aborted!"
         with_password = url.replace("//", "//me:secret@")
         assert refused(ask_at(with_password, "reset")) == asked.replace("//", "//me:***@")
     with answering((200, "{}")) as url:
-        assert printed(ask_at(url, "reset", "--yes")) == "The queue is as new.\n"
+        assert printed(ask_at(url, "reset", "--yes")) == "Queue reset.\n"
 
 
 @pytest.mark.processes
@@ -104,7 +104,7 @@ def test_following_prints_new_requests_across_a_reset_until_a_signal(
         wait_until(lambda: first in running.output)
         second = queue.create()
         wait_until(lambda: second in running.output)
-        assert printed(ask("reset")) == "The queue is as new.\n", "of memory it does not ask"
+        assert printed(ask("reset")) == "Queue reset.\n", "of memory it does not ask"
         third = queue.create()
         wait_until(lambda: third in running.output)
         assert running.end(signal.SIGINT) == 0

@@ -83,4 +83,4 @@ def test_it_is_not_followed_where_another_user_may_have_written_it(
 ) -> None:
     spoil(planted(folder))
     assert local_server() == {}
-    assert "is not followed: " in capsys.readouterr().err
+    assert "Ignoring " in capsys.readouterr().err

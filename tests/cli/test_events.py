@@ -26,7 +26,7 @@ MEMORY = ("--storage", "memory")
 def following(folder: Path, root_url: str, *options: str, **env: str) -> Iterator[Running]:
     """The command, once it follows the events."""
     with run(folder / "events", "events", "--root-url", f"{root_url}/", *options, env=env) as running:
-        wait_until(lambda: "is being followed" in running.errors or running.process.poll() is not None)
+        wait_until(lambda: "Following the queue" in running.errors or running.process.poll() is not None)
         yield running
         assert running.end(signal.SIGINT) == 0, running.errors
         assert "Traceback" not in running.errors
@@ -99,12 +99,12 @@ def test_events_after_a_restart_are_printed_with_a_warning_of_lost_events(tmp_pa
         running.lines(1)
         assert first.end(signal.SIGTERM) == 0
         assert "graceful timeout" not in first.errors
-        wait_until(lambda: "went away" in running.errors)
+        wait_until(lambda: "Lost the connection" in running.errors)
         with serve(tmp_path / "two", *MEMORY, "--port", port) as second:
             Queue(second).create(after, workerType="followed")
             printed = [json.loads(line)["payload"]["status"]["taskId"] for line in running.lines(2)]
             assert printed == [before, after]
-            said = re.findall(r"\S+ (is being followed|went away|is back)[.:;]", running.errors)
-            assert said == ["is being followed", "went away", "is back"]
+            said = re.findall(r"^(Following|Lost|Reconnected)", running.errors, re.MULTILINE)
+            assert said == ["Following", "Lost", "Reconnected"]
             assert "secret" not in running.errors
-            assert running.errors.count("has lost some events") == 1  # those of the first, if it had more
+            assert running.errors.count("Some events are lost") == 1  # those of the first, if it had more

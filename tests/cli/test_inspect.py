@@ -17,8 +17,9 @@ from tests.system.processes import serve
 def test_status_says_what_a_task_waits_for_and_what_happened_to_it(queue: ServedQueue, ask: Asking) -> None:
     queue.poll_urls(workerType="status-worker")
     task_id = queue.create(workerType="status-wroker")
-    first, why, *more = printed(ask("status", task_id)).splitlines()
+    first, what, why, *more = printed(ask("status", task_id)).splitlines()
     assert first == f"{task_id} system/status-wroker pending: run 0 pending"
+    assert what == "  a name, created 0 s ago"
     asked = "No worker has asked for system/status-wroker in the last 10 days."
     said = f"{asked} Workers ask for system/status-worker."
     assert why == f"  {said}"
@@ -51,13 +52,14 @@ def test_what_a_list_leaves_out_is_said_on_standard_error(queue: ServedQueue, as
     for worker_type in ("listed", "listed", "another"):
         queue.create(workerType=worker_type)
     cut = ask("tasks", "--limit", "1", "--pool", "system/listed")
-    said = "The first 1; more may follow. --limit 0 shows all.\n"  # to count them, all would be read
+    # to count them, the queue would read all
+    said = "Listed the first 1 tasks, there may be more; --limit 0 lists all.\n"
     assert (len(cut.stdout.splitlines()), cut.stderr) == (2, said)
     whole = ask("tasks", "--limit", "0", "--pool", "system/listed")
     assert (len(whole.stdout.splitlines()), whole.stderr) == (3, "")
     for command in ("pools", "workers"):
         cut = ask(command, "--limit", "1", "--json")
-        assert cut.stderr == "1 of 2 pools; --limit 0 shows all.\n"
+        assert cut.stderr == "Listed 1 of 2 pools; --limit 0 lists all.\n"
         assert json.loads(cut.stdout)
         assert ask(command, "--limit", "0").stderr == ""
 
@@ -112,8 +114,9 @@ def test_commands_find_the_server_of_the_data_directory_until_it_ends(tmp_path: 
         assert json.loads(file.read_text())["rootUrl"] == server.root_url
         assert file.stat().st_mode & 0o777 == 0o600
         other = ask_without_variables(TASKCLUSTER_ROOT_URL="http://127.0.0.1:1")
-        assert "Give credentials: TASKCLUSTER_CLIENT_ID" in refused(other, 2)
+        assert "http://127.0.0.1:1/api/queue/v1 needs credentials: set TASKCLUSTER_CLIENT_ID" in refused(
+            other, 2
+        )
     assert not file.exists()
     gone = ask_without_variables()
-    assert "Give the queue's URL" in gone.output
-    assert "run legacy-queue up or serve" in gone.output
+    assert "No queue runs in this directory: run `legacy-queue up` here" in gone.output

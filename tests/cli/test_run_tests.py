@@ -51,7 +51,7 @@ def test_a_command_that_fails_has_its_exit_code_and_standard_error_says_what_the
         assert running.wait() == 3
     task_id, root_url, *urls, certificate, client_id, token = running.output.split()
     assert (urls, certificate) == ([root_url, f"{root_url}/v1"], "none")
-    assert running.errors.startswith("\nsh ended with exit code 3. What legacy-queue saw:\n\n")
+    assert running.errors.startswith("\nsh ended with exit code 3. This is what the queue saw:\n\n")
     assert re.search(rf"createTask +200 .*{task_id} by {client_id}\n", running.errors)
     assert re.search(rf"{task_id} suite/worker pending: run 0 pending\n", running.errors)
     assert re.search(rf"suite/worker {task_id}/0 lowest", running.errors)
@@ -76,7 +76,7 @@ def test_a_command_that_succeeds_trusts_the_queue_and_faults_that_never_happened
     with suite(tmp_path, "--tls", "auto", "sh", "-c", add) as running:
         assert running.wait() == 0, running.errors
     assert re.fullmatch(r"[0-9a-f]+\n", running.output)
-    assert running.errors == "Warning: a fault never happened: claimTask status=503, fired: 0\n"
+    assert running.errors == "Warning: a fault never fired: claimTask status=503, fired: 0\n"
 
 
 def test_signals_are_passed_on_and_a_command_that_one_ends_has_the_exit_code_of_a_shell(
@@ -95,7 +95,7 @@ def test_signals_are_passed_on_and_a_command_that_one_ends_has_the_exit_code_of_
     ("words", "exit_code", "said"),
     [
         (["no-such-program", "-q"], 127, "Error: there is no command 'no-such-program'"),
-        (["/tmp"], 126, "Error: '/tmp' cannot be run: it is a directory, or not executable"),
+        (["/tmp"], 126, "Error: '/tmp' cannot be run: it is a directory, or it is not executable"),
         (
             ["--claim-timeout", "soon", "true"],
             1,

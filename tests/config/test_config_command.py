@@ -35,7 +35,7 @@ def test_it_says_which_queue_the_commands_call_and_as_whom(tmp_path: Path) -> No
         return output.splitlines()[-1].removeprefix("# commands call: ")
 
     root = {"TASKCLUSTER_ROOT_URL": "https://queue.example.com"}
-    assert called(**root).startswith("Give credentials")
+    assert called(**root).startswith("The queue at https://queue.example.com/api/queue/v1 needs credentials")
     client = {"TASKCLUSTER_CLIENT_ID": "me", "TASKCLUSTER_ACCESS_TOKEN": TOKEN}
     asked = "https://queue.example.com/api/queue/v1 (TASKCLUSTER_ROOT_URL) as me (TASKCLUSTER_CLIENT_ID)"
     assert called(**root, **client) == asked

@@ -53,16 +53,16 @@ def inspect_task(call: Call) -> Reply:
     output="inspect-tasks-response",
 )
 def inspect_tasks(call: Call) -> Reply:
-    """List the statuses of all unresolved tasks.
+    """List the statuses of all unresolved tasks, each with its ``name`` and when it was ``created``.
 
     With ``state`` it lists the tasks in that state, or all tasks for ``all``. With ``taskQueueId`` it lists
     only tasks of that pool. On embedded storage the newest task is first; other storages list tasks in the
     order of their taskIds. A page may be empty and still not be the last.
     """
     wanted = Wanted(call.query.get("state", "unresolved"), call.query.get("taskQueueId", ""))
-    return page_answer(
-        call, "tasks", SEARCHED, partial(call.authorize().services.listing.search, wanted), Task.status
-    )
+    services = call.authorize().services
+    now = {"now": format_time(services.clock.now())}
+    return page_answer(call, "tasks", SEARCHED, partial(services.listing.search, wanted), _task_wire, now)
 
 
 @inspect_endpoint("GET", "/inspect/v1/pools", "Inspect Pools", query=PAGED, output="inspect-pools-response")
@@ -105,10 +105,21 @@ def explained(site: Site, task_id: str) -> Mapping[str, Any]:
     requests = site.journal.requests_of(task_id) if site.control else None
     return {
         "status": task.status(),
+        **_named(task),
         "now": format_time(services.clock.now()),
         "waitsFor": [_wait(wait) for wait in found],
         "story": [moment.to_wire() for moment in services.histories.of(task, requests)],
     }
+
+
+def _task_wire(task: Task) -> Mapping[str, Any]:
+    """A task in the answer of inspectTasks."""
+    return {**task.status(), **_named(task)}
+
+
+def _named(task: Task) -> Mapping[str, str]:
+    wire = task.definition.wire
+    return {"name": wire["metadata"]["name"], "created": wire["created"]}
 
 
 def _wait(wait: Wait) -> Mapping[str, str]:
