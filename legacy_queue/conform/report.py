@@ -77,8 +77,7 @@ class Report:
         tasks = [request.wire.get("taskId", "") for request in requests]
         tasks += [task_id for request in requests for task_id, _ in sorted(request.runs)]
         shown = [task_id for task_id in dict.fromkeys(tasks) if task_id in self.lives]
-        legend = legend_html()
-        return {each: history_html(self.lives[each], f"{verdict.rule.id}-{each}-") + legend for each in shown}
+        return {each: history_html(self.lives[each], f"{verdict.rule.id}-{each}-") for each in shown}
 
     def to_wire(self) -> Mapping[str, Any]:
         """What ``--json`` prints, and ``--report FILE.json`` has."""
@@ -146,7 +145,7 @@ def written(reports: Sequence[Report], suffix: str) -> str:
     if suffix == ".html":
         environment = Environment(loader=PackageLoader("legacy_queue.conform", ""), autoescape=True)
         return environment.get_template("report.html").render(
-            reports=reports, words=_words, history_style=STYLE
+            reports=reports, words=_words, history_style=STYLE, legend=legend_html()
         )
     if suffix == ".json":
         wires = [report.to_wire() for report in reports]

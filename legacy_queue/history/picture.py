@@ -90,12 +90,15 @@ _LEGEND = {  # what a shape means, by the lane that it is in
         "clock": "the clock was moved",
     },
 }
-# the rules that a page needs
+# the style that a report needs; the pages have it in their style sheet
 STYLE = """.history { list-style: none; margin: 0; padding: 0 0 10px }
-.history li { display: grid; grid-template-columns: auto 5em 1fr; column-gap: 8px; line-height: 20px }
+.history li { display: grid; grid-template-columns: auto 5em 1fr; column-gap: 8px }
+.history li, .legend li { font: 14px/20px system-ui, sans-serif }
 .history li > svg { height: 0; min-height: 100%; position: relative; top: 10px; overflow: visible }
 .history svg, .legend svg { fill: none; stroke: currentColor; stroke-width: 1.5px }
+.history a { color: inherit; text-decoration: none }
 .history small { display: block }
+.legend { columns: 16rem 3 } .legend p { margin: 0; break-after: avoid }
 .legend ul { list-style: none; padding: 0 }
 .legend svg { vertical-align: middle; margin-right: 8px }
 """

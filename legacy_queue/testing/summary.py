@@ -24,6 +24,7 @@ _PAGE = f"""<!doctype html>
 <html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <title>legacy-queue</title><style>
 :root {{ color-scheme: light dark; font-family: system-ui, sans-serif; overflow-wrap: anywhere }}
+h1 {{ font-size: 18px }}
 {STYLE}</style>
 """
 

@@ -275,6 +275,7 @@ def task_page(call: Call, site: Site) -> Values:
         "definition": indented(task.definition.wire, _MAX_DEFINITION)[:_MAX_DEFINITION],
         "max_definition": _MAX_DEFINITION,
         "name": task.definition.wire["metadata"]["name"],
+        "description": task.definition.wire["metadata"]["description"],
         "priority": task.priority,
         "picture": Markup(history_html(answer)),  # noqa: S704 - it is escaped there
         "legend": Markup(legend_html()),  # noqa: S704
