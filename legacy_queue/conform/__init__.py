@@ -1,14 +1,15 @@
-"""Does a worker follow the protocol? It is brought into situations, and judged by its requests alone.
+"""Does a worker follow the protocol? Only the requests that it sends are judged.
 
-``conform`` starts the worker's command for each of the ``situations``, on an ``observed_queue`` of its
-own. The ``rules`` read the ``log`` of its requests, and a ``report`` shows what they have found. ``observe``
-judges the last requests of a running server.
+``conform`` creates ``situations``. For each of them it starts the worker's command on an ``observed_queue``.
+The ``rules`` read the ``log`` of the worker's requests, and a ``report`` shows what they found. ``observe``
+judges the last requests of a running server instead.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
+from difflib import get_close_matches
 from time import monotonic
 from typing import Any
 
@@ -29,7 +30,7 @@ from legacy_queue.testing.server_process import ServerFailed
 __all__ = ["FORMS", "PROTOCOLS", "Report", "ServerFailed", "conform", "observe", "written"]
 
 _MAX_CONCURRENT = 8  # situations
-_FIRST = SITUATIONS[0]  # it shows which protocol the worker speaks
+_FIRST = SITUATIONS[0]  # this situation shows which protocol the worker speaks
 
 
 def conform(
@@ -40,21 +41,27 @@ def conform(
     progress: Callable[[int, int, str], object] = lambda *_: None,
     claim: timedelta | None = None,
 ) -> Report:
-    """Judge the worker that ``command`` starts.
+    """Start the worker with ``command``, and judge it.
 
-    ``{rootUrl}``, ``{baseUrl}``, ``{provisionerId}``, ``{workerType}``, ``{workerGroup}`` and ``{workerId}``
-    in the command are replaced; its environment has them too, and credentials. ``protocol`` is what the
-    worker should speak; by default what it speaks. ``payloads`` has task.payload by what such a task does:
-    ``completes``, ``fails``, ``runs`` for ``{seconds}``, ``malformed``. ``rules`` are ids: only their
-    situations are caused. ``progress`` is called with how many situations have ended, of how many, and which.
-    A claim lasts for ``claim``: 12 seconds, or 3m40s with the payloads of generic-worker, which reclaims no
-    shorter one; all takes twice as long, and half a minute. Raises ValueError for a command that cannot be
-    started, a worker that speaks another protocol, and an unknown rule or protocol.
+    - In the command, ``{rootUrl}``, ``{baseUrl}``, ``{provisionerId}``, ``{workerType}``, ``{workerGroup}``
+      and ``{workerId}`` are replaced. The worker's environment has the same values, and credentials.
+    - ``protocol`` is the protocol that the worker should speak. By default, it may speak any.
+    - ``payloads`` has the task.payload for each kind of task: ``completes``, ``fails``, ``runs`` (for
+      ``{seconds}``) and ``malformed``.
+    - ``rules`` has rule ids. If it has any, only the situations that show these rules are created.
+    - ``progress`` is called with the number of situations that have ended, the number of all, and a name.
+    - ``claim`` is how long a claim lasts. By default it is 12 seconds. With the payloads of generic-worker,
+      which reclaims no shorter claim, it is 3m40s. The whole run takes about twice as long, plus 30 seconds.
+
+    Raises ValueError if the command cannot be started, if the worker speaks another protocol, and for an
+    unknown rule or protocol.
     """
-    unknown = [*({*rules} - {rule.id for rule in RULES}), *({protocol} - {None, *PROTOCOLS})]
-    if unknown:
-        known = ", ".join([*PROTOCOLS, *(rule.id for rule in RULES)])
-        raise ValueError(f"there is no protocol or rule {unknown[0]!r}: {known} are known")
+    ids = [rule.id for rule in RULES]
+    for unknown in (each for each in rules if each not in ids):
+        [near] = get_close_matches(unknown, ids, 1, 0)
+        raise ValueError(f"there is no rule {unknown!r}; the nearest is {near}")
+    if protocol not in (None, *PROTOCOLS):
+        raise ValueError(f"there is no protocol {protocol!r}: expected one of {', '.join(PROTOCOLS)}")
     if protocol:
         _asked(protocol, rules)
     begun = monotonic()
@@ -69,20 +76,20 @@ def conform(
             try:
                 situation.show(queue)
             except WorkerEnded as ended:
-                trouble = f"the worker has ended: {ended}"
+                trouble = f"the worker ended by itself: {ended}"
             except KeyError as missing:
-                trouble = f"there is no payload of a task that {missing.args[0]}"
+                trouble = f"you gave no payload for a task that {missing.args[0]}"
             log = queue.log()
             lives.update(queue.lives())
         logs.append(log)
-        troubles.extend([f"{situation.name}: {trouble}"] if trouble else [])
+        troubles.extend([f"Situation {situation.name}: {trouble}"] if trouble else [])
         if total:
             progress(len(logs), total, f"situations: {situation.name}")
 
     def found() -> str:
         requests = [request for log in logs for request in log.requests]
         if not requests:
-            raise ValueError(troubles[0] if troubles else "no request of a worker has arrived")
+            raise ValueError(troubles[0] if troubles else "the worker sent no request")
         return spoken_protocol(requests)
 
     chosen = [each for each in SITUATIONS if not rules or each.shows & {*rules}]
@@ -100,29 +107,31 @@ def conform(
 
 
 def _asked(protocol: str, chosen: Sequence[str]) -> list[Rule]:
-    """The rules of the protocol; raises ValueError if one that is chosen is not among them."""
+    """The rules of the protocol. Raises ValueError if a chosen rule is not among them."""
     asked = [rule for rule in RULES if protocol in rule.protocols]
     if others := {*chosen} - {rule.id for rule in asked}:
-        raise ValueError(f"{min(others)!r} is no rule of the protocol {protocol}, which the worker speaks")
+        raise ValueError(f"the worker speaks the protocol {protocol}, which has no rule {min(others)!r}")
     return asked
 
 
 def observe(journal: Sequence[Mapping[str, Any]], pool: str | None = None) -> list[Report]:
-    """Judge what a server, whose clock was not moved, has seen so far of the workers of a pool, each under
-    the protocol that it speaks.
+    """Judge the workers of a pool by the requests that a server has received so far.
 
-    Raises ValueError if no worker was seen, or those of several pools, of which none is chosen.
+    Each worker is judged by the rules of the protocol that it speaks. The server's clock must not have been
+    moved. Raises ValueError if the server saw no worker, or if it saw workers of several pools and ``pool``
+    names none of them.
     """
     requests = judged(journal)
     pools = {str(request.wire["taskQueueId"]) for request in requests if "taskQueueId" in request.wire}
     if len(pools) != 1 and pool not in pools:
-        raise ValueError(
-            f"choose a pool of which workers were seen: {', '.join(sorted(pools)) or 'there is none'}"
-        )
+        if not pools:
+            raise ValueError("the queue has received no request of a worker")
+        seen = f"no worker of {pool}" if pool else "workers of several pools"
+        raise ValueError(f"the queue saw {seen}: choose one of {', '.join(sorted(pools))}")
     chosen = pool or min(pools)
     logs = logs_by_worker(requests, chosen, is_whole=journal[0]["sequence"] == 1)
     if not logs:
-        raise ValueError(f"no worker of {chosen} was seen to claim")
+        raise ValueError(f"no worker of {chosen} has claimed a task")
     return [
         replace(judge(protocol, [log], _asked(protocol, ())), worker=f"{log.worker} of {chosen}")
         for log in logs

@@ -1,4 +1,4 @@
-"""What a worker did, as the request journal of a queue has it. The rules of ``conform`` read nothing else."""
+"""What a worker did, from the journal of a queue's requests. The rules of ``conform`` read nothing else."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
@@ -16,23 +16,24 @@ UPLOAD = "upload"
 REPORTS = ("reportCompleted", "reportFailed", "reportException")
 RUN_CALLS = ("reclaimTask", "createArtifact", UPLOAD, *REPORTS)
 JUDGED = ("pollTaskUrls", POLL, DELETE, "claimTask", "claimWork", *RUN_CALLS)
-# On a machine on which a worker starts within three seconds; longer on a slower one: ``Log.pace``.
-QUIET_TIME = timedelta(seconds=3)  # in which what follows at once has come
-MAX_REACTION_TIME = timedelta(seconds=12)  # in which a worker has repeated a call
-_SILENCE = timedelta(seconds=30)  # after which nothing comes any more; claimWork may take 20 seconds
+# These times are for a machine on which a worker starts within three seconds. ``Log.pace`` is the factor
+# for a slower machine.
+QUIET_TIME = timedelta(seconds=3)  # a call that follows at once comes within this time
+MAX_REACTION_TIME = timedelta(seconds=12)  # a worker repeats a call within this time
+_SILENCE = timedelta(seconds=30)  # after it a worker does nothing more; a claimWork takes up to 20 seconds
 _LONG_CLAIM = timedelta(minutes=3, seconds=30)
 _START = timedelta(seconds=3)
 _MAX_PACE = 10.0
 
 
 def judged(journal: Iterable[Mapping[str, Any]]) -> list["Request"]:
-    """The requests of workers in the journal."""
+    """The requests of the journal that workers sent."""
     return [Request(entry) for entry in journal if entry.get("endpoint") in JUDGED]
 
 
 @dataclass(frozen=True, eq=False)
 class Request:
-    """An entry of the journal. Its times are the queue's; its status is 0 if the worker got no answer."""
+    """An entry of the journal. Its times are the queue's. Its status is 0 if the worker got no answer."""
 
     wire: Mapping[str, Any]
 
@@ -62,7 +63,7 @@ class Request:
 
     @property
     def has_failed(self) -> bool:
-        """Whether there was no answer, or a 5xx."""
+        """Whether the worker got no answer, or a 5xx."""
         return not (self.was_done or self.was_refused)
 
     @property
@@ -71,35 +72,38 @@ class Request:
 
     @property
     def messages(self) -> Sequence[Mapping[str, Any]]:
-        """The messages of a poll that was answered."""
+        """The messages in the answer to a poll."""
         return self.wire.get("messages", ()) if self.was_done else ()
 
     @property
     def claims(self) -> Mapping[RunKey, datetime]:
-        """The takenUntil of each run that a claim or a reclaim was answered."""
+        """The takenUntil of each run in the answer to a claim or a reclaim."""
         claims = self.wire.get("claims", ()) if self.was_done else ()
         return {(claim["taskId"], claim["runId"]): parse_time(claim["takenUntil"]) for claim in claims}
 
     @property
     def runs(self) -> Set[RunKey]:
-        """The runs that the request is about, or that its answer has."""
+        """The runs that the request or its answer names."""
         received = {(wire["taskId"], wire["runId"]) for wire in self.messages if "taskId" in wire}
         return {*self.claims, *received, *([self.run] if self.run else [])}
 
     @property
     def urls(self) -> str | None:
-        """When the signed URL expires, or those of the answer: the same for all that are made in a second."""
+        """When the signed URL of the request expires, or the signed URLs in its answer.
+
+        It identifies the URLs of an answer: they all expire in the same second.
+        """
         is_of_urls = self.call in (POLL, DELETE, "pollTaskUrls") and "expires" in self.wire
         return str(self.wire["expires"])[:19] if is_of_urls else None
 
     def follows(self, other: "Request") -> bool:
-        """Whether this request began after the answer to the other."""
+        """Whether this request began after the other was answered."""
         later = self.wire["sequence"] > other.wire["sequence"]
         return bool(later) and self.begun >= other.ended
 
 
 class ReceivedMessage(NamedTuple):
-    """A message with the poll that has received it; ``run`` is None if it names no task."""
+    """A message, with the poll that received it. ``run`` is None if the message names no task."""
 
     poll: Request
     wire: Mapping[str, Any]
@@ -107,7 +111,10 @@ class ReceivedMessage(NamedTuple):
 
 
 class ClaimPeriod(NamedTuple):
-    """A worker's right to a run from the answer of a claim (number 0) or of a reclaim until ``end``."""
+    """A worker has a run from the answer to its claim, or to its reclaim, until ``end``.
+
+    ``number`` is 0 for the claim, 1 for the first reclaim, and so on.
+    """
 
     run: RunKey
     number: int
@@ -116,8 +123,10 @@ class ClaimPeriod(NamedTuple):
 
     @property
     def is_long(self) -> bool:
-        """Whether any healthy worker reclaims in time. generic-worker does so three minutes before the end,
-        and not at all if that is less than half a minute away.
+        """Whether every healthy worker can reclaim in time.
+
+        generic-worker reclaims three minutes before the end. If that is less than half a minute away, it does
+        not reclaim at all.
         """
         return self.end - self.request.ended >= _LONG_CLAIM
 
@@ -126,11 +135,13 @@ class ClaimPeriod(NamedTuple):
 class Log:
     """The requests of one worker, in the order of their answers.
 
-    ``situation`` is the name of what was caused, "" for an observed server. ``tasks`` has what each task
-    does, and ``lasts`` how long its script runs, by its id. ``worker`` is the worker's name, if it was given
-    one; it was ``started`` and got a SIGTERM (``stopped``) then. ``end`` is when the queue was asked
-    for the requests; of an observed worker, which may have been stopped, when its last request began.
-    ``is_whole`` is False if earlier requests were dropped from the journal.
+    - ``situation`` is the name of the situation, or "" if a running server was observed.
+    - ``tasks`` has what each task does, and ``lasts`` how long its script runs, by taskId.
+    - ``worker`` is the name that the worker was given, if it was given one.
+    - ``started`` and ``stopped`` are when the worker was started and when it got a SIGTERM.
+    - ``end`` is when the journal was read. An observed worker may have been stopped before. For it, ``end``
+      is when its last request began.
+    - ``is_whole`` is False if earlier requests were dropped from the journal.
     """
 
     requests: Sequence[Request]
@@ -144,15 +155,15 @@ class Log:
     is_whole: bool = True
 
     def of(self, *calls: str) -> list[Request]:
-        """The requests of these calls."""
+        """The requests that make one of these calls."""
         return [request for request in self.requests if request.call in calls]
 
     def about(self, run: RunKey | None, *calls: str) -> list[Request]:
-        """The requests of these calls about the run."""
+        """The requests that make one of these calls about the run."""
         return [request for request in self.of(*calls) if request.run == run]
 
     def after(self, request: Request, *calls: str) -> list[Request]:
-        """The requests of these calls that begin after the end of that request."""
+        """The requests that make one of these calls after the given request was answered."""
         return [other for other in self.of(*calls) if other.follows(request)]
 
     def is_of_worker(self, request: Request) -> bool:
@@ -160,16 +171,16 @@ class Log:
         return any(request.follows(claim.request) for claim in self.claims if claim.run == request.run)
 
     def again(self, request: Request) -> list[Request]:
-        """The same call, later."""
+        """Later requests with the same method and path."""
         same = request.wire["method"], request.wire["path"]
         later = self.after(request, request.call)
         return [other for other in later if (other.wire["method"], other.wire["path"]) == same]
 
     @cached_property
     def pace(self) -> float:
-        """How many times as long as usual this worker may take for all that it does, from 1 to 10.
+        """The factor, from 1 to 10, by which this worker may take longer than usual for everything it does.
 
-        Judged by the time that it took to start, which grows with the load of the machine.
+        It comes from the time that the worker took to start, which grows with the load of the machine.
         """
         if not self.started or not self.requests:
             return 1.0
@@ -177,23 +188,23 @@ class Log:
 
     @cached_property
     def last_moment(self) -> datetime:
-        """When the log ends, or the worker got a SIGTERM."""
+        """When the log ends, or when the worker got a SIGTERM, if that was earlier."""
         return min(self.end, self.stopped or self.end)
 
     def has_gone_on(self, since: datetime, *calls: str) -> bool:
-        """Whether the worker made one of these calls, by default any, after that time, or fell silent."""
+        """Whether the worker made one of these calls (by default any) after ``since``, or fell silent."""
         requests = self.of(*calls) if calls else self.requests
         return any(since <= other.begun <= self.last_moment for other in requests) or self.is_silent
 
     @cached_property
     def is_silent(self) -> bool:
-        """Whether the worker does nothing any more, and no script runs for which it may wait."""
+        """Whether the worker does nothing more, and waits for no script."""
         busy = [request.ended for request in self.requests]
         busy += [end for claim in self.claims if (end := self.script_end(claim.run))]
         return bool(busy) and max(busy) + _SILENCE * self.pace <= self.last_moment
 
     def script_end(self, run: RunKey) -> datetime | None:
-        """When the script of a claimed run ends if nothing stops it; None if that is not known."""
+        """When the script of a claimed run ends if nothing stops it. None if that is not known."""
         claims = [claim.request.ended for claim in self.claims if claim.run == run]
         lasts = self.lasts.get(run[0])
         return None if lasts is None or not claims else claims[0] + lasts
@@ -208,14 +219,14 @@ class Log:
 
     @cached_property
     def claims(self) -> Sequence[ClaimPeriod]:
-        """The first period of each claim that was answered."""
+        """One period for each run that the worker claimed, until the takenUntil of that claim."""
         requests = self.of("claimTask", "claimWork")
         return [
             ClaimPeriod(run, 0, request, end) for request in requests for run, end in request.claims.items()
         ]
 
     def periods(self) -> Iterator[ClaimPeriod]:
-        """Each claim that was answered, and each reclaim."""
+        """One period for each claim and each reclaim that succeeded."""
         for claim in self.claims:
             yield claim
             reclaims = [reclaim for reclaim in self.about(claim.run, "reclaimTask") if reclaim.was_done]
@@ -228,7 +239,7 @@ class Log:
 
 
 def spoken_protocol(requests: Sequence[Request]) -> str:
-    """The protocol of a worker that has sent these requests."""
+    """The protocol that a worker speaks if it sends these requests."""
     calls = {request.call: request.wire for request in requests}
     if "claimWork" in calls:
         return "today" if str(calls["claimWork"]["path"]).startswith("/api/") else "claimwork"
@@ -236,10 +247,11 @@ def spoken_protocol(requests: Sequence[Request]) -> str:
 
 
 def logs_by_worker(requests: Sequence[Request], pool: str, is_whole: bool) -> list[Log]:
-    """The log of each worker that has claimed work of the pool. What may be of several is in none.
+    """The log of each worker that has claimed work of the pool.
 
-    A request is of the worker that it names, else of the only one for which its client has claimed, else of
-    the one that has claimed its run. A poll names no worker: see ``_by_urls``.
+    A request belongs to the worker that it names. If it names none, it belongs to the only worker for which
+    its client has claimed, or else to the worker that has claimed its run. A poll names no worker:
+    ``_by_urls`` finds it. A request that may belong to several workers is in no log.
     """
     runs = {run for request in requests if request.wire.get("taskQueueId") == pool for run in request.runs}
     own = [each for each in requests if each.wire.get("taskQueueId") == pool or runs & each.runs]
@@ -262,10 +274,11 @@ def logs_by_worker(requests: Sequence[Request], pool: str, is_whole: bool) -> li
 
 
 def _by_urls(requests: Sequence[Request], of_client: Mapping[Any, str | None]) -> Mapping[Any, str | None]:
-    """The worker that polls by the URLs of an answer of pollTaskUrls, by the time when these expire.
+    """The worker that polls with the URLs of an answer of pollTaskUrls, by the time when the URLs expire.
 
-    It is the one that claims for their messages. Without a message it is the only one of their client, unless
-    that polls by other URLs meanwhile: then the client has a further worker.
+    It is the worker that claims with the messages that these polls received. If they received none, it is the
+    only worker of the client that got the URLs. But if that client polls with other URLs at the same time, it
+    has another worker, and nobody knows which of them polls.
     """
     groups: dict[str, list[Request]] = {}
     for request in requests:
@@ -297,7 +310,7 @@ def _by_urls(requests: Sequence[Request], of_client: Mapping[Any, str | None]) -
 
 
 def _only(pairs: Iterable[tuple[Any, str]]) -> dict[Any, str | None]:
-    """The only name for each key; None if there are several."""
+    """The name for each key, or None if there are several names."""
     found: dict[Any, str | None] = {}
     for key, name in pairs:
         found[key] = name if found.get(key, name) == name else None

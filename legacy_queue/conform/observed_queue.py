@@ -1,4 +1,4 @@
-"""A queue for one situation, and the worker that is judged, as a process."""
+"""A queue for one situation, and the process of the worker that is judged."""
 
 import json
 import os
@@ -19,15 +19,15 @@ from legacy_queue.domain.times import parse_time
 from legacy_queue.testing.legacy_queue import LegacyQueue
 
 CLAIM = timedelta(seconds=12)  # how long a claim lasts
-LONG_CLAIM = timedelta(minutes=3, seconds=40)  # which generic-worker reclaims too
+LONG_CLAIM = timedelta(minutes=3, seconds=40)  # long enough for generic-worker to reclaim it
 PROVISIONER_ID = "conform"
 WORKER_TYPE = "worker"
 WORKER_GROUP = "conform"
 WORKER_ID = "conform-1"
 POOL = f"{PROVISIONER_ID}/{WORKER_TYPE}"
-_GRACE = 30.0  # seconds to end after a SIGTERM
-_WAIT = 30.0  # seconds for what a worker should do, beside those of claims
-_READ_INTERVAL = 0.2  # seconds, of the journal
+_GRACE = 30.0  # seconds in which a worker must end after a SIGTERM
+_WAIT = 30.0  # seconds in which a worker should react, in addition to the time of claims
+_READ_INTERVAL = 0.2  # seconds between two readings of the journal
 _LAST_LINES = 15
 _TRACEBACK = "Traceback (most recent call last):"
 _FRAME = re.compile('  File "([^"]+)", line ')
@@ -60,12 +60,14 @@ FORMS: Mapping[str, Payloads] = {
 
 
 class WorkerEnded(Exception):
-    """The worker has ended by itself. The message has the last lines that it has printed."""
+    """The worker ended by itself. The message has the last lines that it printed."""
 
 
 def last_lines(printed: Sequence[str]) -> list[str]:
-    """The last lines. If they are a traceback that is longer, it loses frames of libraries, the last first:
-    those of the worker say where it has ended.
+    """The last lines of what a worker printed.
+
+    A traceback may be longer than that. Then frames of libraries are left out, the last ones first, because
+    the worker's own frames say where it failed.
     """
     begin = max((index for index, line in enumerate(printed) if line == _TRACEBACK), default=len(printed))
     parts: list[list[str]] = []
@@ -83,9 +85,9 @@ def last_lines(printed: Sequence[str]) -> list[str]:
 
 
 class ObservedQueue(LegacyQueue):
-    """A queue in memory for one situation. The worker runs from ``start`` to the end of the ``with``.
+    """A queue in memory for one situation. The worker runs from ``start`` to the end of the ``with`` block.
 
-    ``payloads`` has task.payload by what a task does. A claim lasts for ``claim``.
+    ``payloads`` has the payload for each kind of task. ``claim`` is how long a claim lasts.
     """
 
     def __init__(
@@ -114,13 +116,15 @@ class ObservedQueue(LegacyQueue):
     ) -> None:
         self._kill()
         self._output.close()
-        self._forget()  # a fault that no request has met shows nothing
+        self._forget()  # a fault that no request met is no failure here
         super().__exit__(kind, error, traceback)
 
     def new_task(self, what: str, lasts: timedelta = timedelta(0), **fields: Any) -> str:
-        """Create a task that ``completes``, ``fails``, ``runs`` for some time or is ``malformed``.
+        """Create a task that ``completes``, ``fails``, ``runs`` or is ``malformed``, and return its id.
 
-        Raises KeyError if there is no such payload.
+        If it ``runs``, its script ``lasts`` for that time.
+
+        Raises KeyError if there is no payload for it.
         """
         seconds = f"{lasts.total_seconds():g}"
         payload = json.loads(json.dumps(self.payloads[what]).replace("{seconds}", seconds))
@@ -130,14 +134,14 @@ class ObservedQueue(LegacyQueue):
         return task_id
 
     def receive(self) -> None:
-        """Receive a message of the lowest priority, as another worker would."""
+        """Receive a message from the queue of the lowest priority, as another worker would."""
         urls = self._http.call("GET", f"/v1/poll-task-url/{POOL}")["queues"]
         self._http.send("GET", urls[-1]["signedPollUrl"])
 
     def start(self) -> "ObservedQueue":
-        """Start the worker. The log begins now.
+        """Start the worker. Its log begins now.
 
-        Raises ValueError for a command that cannot be started.
+        Raises ValueError if the command cannot be started.
         """
         self._begin = max((entry["sequence"] for entry in self.requests(1)), default=0)
         self._begun = self.now()
@@ -171,7 +175,7 @@ class ObservedQueue(LegacyQueue):
             raise ValueError(f"{words[0]!r} cannot be started: {error.strerror}") from None
 
     def stop(self) -> None:
-        """Send SIGTERM to the worker, and wait until it ends, for the grace at most."""
+        """Send SIGTERM to the worker. If it has not ended after 30 seconds (times its pace), kill it."""
         grace = _GRACE * self.log().pace
         self._stopped = self.now()
         if self._worker:
@@ -181,7 +185,7 @@ class ObservedQueue(LegacyQueue):
         self._kill()
 
     def _kill(self) -> None:
-        """Kill the worker, if it was started, and what it has started."""
+        """Kill the worker and its children, if it was started."""
         if self._worker:
             with suppress(ProcessLookupError):
                 os.killpg(self._worker.pid, signal.SIGKILL)
@@ -189,9 +193,10 @@ class ObservedQueue(LegacyQueue):
             self._worker = None
 
     def until(self, has_come: Callable[[Log], object], claims: float = 0) -> bool:
-        """Wait for something in the log, which may come so many claims later; returns whether it has come.
+        """Wait until ``has_come`` is true of the log, and return whether it was true in time.
 
-        Raises WorkerEnded.
+        The wait lasts 30 seconds (times the pace of the worker), and as long as so many ``claims``. Raises
+        WorkerEnded.
         """
         begun = time.monotonic()
         while not has_come(log := self.log()):
@@ -211,7 +216,7 @@ class ObservedQueue(LegacyQueue):
         return self.until(lambda log: any(claim.run[0] == task_id for claim in log.claims))
 
     def until_reported(self, *task_ids: str, claims: float = 0) -> None:
-        """Wait until a run of each task was reported."""
+        """Wait until the worker has reported a run of each task."""
 
         def are_reported(log: Log) -> bool:
             reported = {claim.run[0] for claim in log.claims if log.reports(claim.run)}
@@ -220,7 +225,7 @@ class ObservedQueue(LegacyQueue):
         self.until(are_reported, claims)
 
     def lives(self) -> dict[str, Any]:
-        """The answers of inspectTask about its tasks, by their ids."""
+        """The answer of inspectTask about each task, by its id."""
         return {task_id: self._http.call("GET", f"/inspect/v1/task/{task_id}") for task_id in self._tasks}
 
     def log(self) -> Log:

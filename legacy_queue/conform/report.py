@@ -1,4 +1,4 @@
-"""The verdict on each rule, with the requests that prove it: as text, HTML, JSON and JUnit."""
+"""The verdict on each rule, and the requests that prove it, as text, HTML, JSON and JUnit."""
 
 import json
 import textwrap
@@ -10,7 +10,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader
 from lxml import etree
 
-from legacy_queue.conform.log import Log, Request
+from legacy_queue.conform.log import DELETE, POLL, UPLOAD, Log, Request
 from legacy_queue.conform.rules import Rule
 from legacy_queue.history.picture import STYLE, history_html, legend_html
 
@@ -18,11 +18,12 @@ HELD = "held"
 BROKEN = "broken"
 NOT_SHOWN = "not shown"
 _MAX_EVIDENCE = 3  # places of a log
+_CALLS = {POLL: "GET messages", DELETE: "DELETE message", UPLOAD: "PUT artifact"}  # of signed URLs
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """``evidence`` are requests in the situations that show it."""
+    """The verdict on a rule. ``evidence`` has the requests that show it, and the situation of each."""
 
     rule: Rule
     verdict: str
@@ -51,8 +52,10 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Report:
-    """``troubles`` are sentences about situations that could not be caused. ``worker`` was observed.
-    ``lives`` are answers of inspectTask by taskId.
+    """The verdicts on a worker.
+
+    ``troubles`` has a sentence for each situation that could not be created. ``worker`` is the name of an
+    observed worker. ``lives`` has answers of inspectTask by taskId.
     """
 
     protocol: str
@@ -63,7 +66,7 @@ class Report:
     lives: Mapping[str, Any] = field(default_factory=dict)
 
     def held(self) -> bool:
-        """Whether no rule is broken, and any was shown."""
+        """Whether no rule is broken, and at least one was shown."""
         verdicts = {each.verdict for each in self.verdicts}
         return BROKEN not in verdicts and HELD in verdicts
 
@@ -72,7 +75,7 @@ class Report:
         return [each.rule.id for each in self.verdicts if each.is_broken]
 
     def pictures(self, verdict: Verdict) -> Mapping[str, str]:
-        """The lives of the tasks that a verdict's requests are about, as HTML, by taskId."""
+        """What happened to the tasks that the requests of a verdict are about, as HTML, by taskId."""
         requests = [request for _, request in verdict.evidence]
         tasks = [request.wire.get("taskId", "") for request in requests]
         tasks += [task_id for request in requests for task_id, _ in sorted(request.runs)]
@@ -80,7 +83,7 @@ class Report:
         return {each: history_html(self.lives[each], f"{verdict.rule.id}-{each}-") for each in shown}
 
     def to_wire(self) -> Mapping[str, Any]:
-        """What ``--json`` prints, and ``--report FILE.json`` has."""
+        """What ``--json`` prints and ``--report FILE.json`` writes."""
         return {
             **({"worker": self.worker} if self.worker else {}),
             "protocol": self.protocol,
@@ -95,13 +98,14 @@ class Report:
     def _lines(self) -> Iterator[str]:
         width = max(len(each.rule.id) for each in self.verdicts)
         yield from [f"{self.worker}:"] if self.worker else []
+        yield f"{'VERDICT':<10} DEMAND {'RULE':<{width}}  SHOWN IN"
         for each in self.verdicts:
             seen = ", ".join(dict.fromkeys(situation for situation, _ in each.evidence if situation))
             yield f"{each.verdict:<10} {each.rule.demand:<6} {each.rule.id:<{width}}  {seen}".rstrip()
         for each in self.verdicts:
             if each.is_broken:
-                yield from ("", f"BROKEN {each.rule.id}, which a worker {each.rule.demand} keep:")
-                said = f'"{each.rule.sentence}" ({each.rule.source})'
+                yield from ("", f"BROKEN {each.rule.id}: a worker {each.rule.demand} keep this rule.")
+                said = f'The document says: "{each.rule.sentence}" ({each.rule.source})'
                 yield textwrap.indent(textwrap.fill(said, 98), "  ")
                 yield from (f"  {_words(*shown)}" for shown in each.evidence)
                 yield f"  Instead: {each.rule.instead}"
@@ -109,10 +113,12 @@ class Report:
 
     @property
     def summary(self) -> str:
-        """``38 rules held, 1 broken, 2 not shown, of the protocol draft, in 41 s``"""
+        """``Protocol draft: 38 rules held, 1 broken, 2 not shown, in 41 s.``"""
         counts = Counter(each.verdict for each in self.verdicts)
-        words = ", ".join(f"{counts[verdict]} {verdict}" for verdict in (HELD, BROKEN, NOT_SHOWN))
-        return f"Rules of the protocol {self.protocol}: {words}, in {self.seconds:.0f} s."
+        held = f"{counts[HELD]} {'rule' if counts[HELD] == 1 else 'rules'} held"
+        words = f"{held}, {counts[BROKEN]} broken, {counts[NOT_SHOWN]} not shown"
+        time = f", in {self.seconds:.0f} s" if self.seconds else ""  # an observed worker takes none
+        return f"Protocol {self.protocol}: {words}{time}."
 
     def to_junit(self) -> etree._Element:
         counts = Counter(each.verdict for each in self.verdicts)
@@ -138,9 +144,9 @@ class Report:
 
 
 def written(reports: Sequence[Report], suffix: str) -> str:
-    """The text of a file with the suffix ``.html``, ``.json`` or ``.xml`` (JUnit).
+    """The text of a file whose name ends in ``.html``, ``.json`` or ``.xml`` (JUnit).
 
-    That of several reports has a list in JSON, and all suites in JUnit.
+    Several reports are a list in JSON, and several suites in JUnit.
     """
     if suffix == ".html":
         environment = Environment(loader=PackageLoader("legacy_queue.conform", ""), autoescape=True)
@@ -156,17 +162,21 @@ def written(reports: Sequence[Report], suffix: str) -> str:
 
 
 def _printable(text: str) -> str:
-    """The text without the characters that XML cannot have."""
+    """The text with a replacement for each character that XML does not allow."""
     return "".join(each if each.isprintable() or each in "\t\n" else "\ufffd" for each in text)
 
 
 def _words(situation: str, request: Request) -> str:
-    """``idle: 12:34:56.789 claimTask of <taskId>/0: 503``; an observed worker has a date for a situation."""
-    where = f"{situation}:" if situation else request.wire["time"][:10]
+    """``12:34:56.789, situation idle: claimTask of <taskId>/0 was answered with 503.``
+
+    For an observed worker, the date is there and no situation.
+    """
+    day, time = request.wire["time"][:10], request.wire["time"][11:23]
+    when = f"{time}, situation {situation}" if situation else f"{day} {time}"
     run = f" of {request.run[0]}/{request.run[1]}" if request.run else ""
-    queue = f" of the queue {request.wire['priority']}" if "priority" in request.wire and not run else ""
-    time, answer = request.wire["time"][11:23], request.status or "no answer"
-    return f"{where} {time} {request.call}{run}{queue}: {answer}"
+    queue = f" of priority {request.wire['priority']}" if "priority" in request.wire and not run else ""
+    answer = f"was answered with {request.status}" if request.status else "got no answer"
+    return f"{when}: {_CALLS.get(request.call, request.call)}{run}{queue} {answer}."
 
 
 def judge(
@@ -177,8 +187,9 @@ def judge(
     chosen: Container[str] = (),
     troubles: Sequence[str] = (),
 ) -> Report:
-    """The report on these logs. Of the rules only those are in it whose ids are ``chosen``, if any are, and
-    those that are broken.
+    """The report on these logs.
+
+    If rule ids are ``chosen``, it has only these rules, and all rules that are broken.
     """
     verdicts = [_verdict(rule, logs) for rule in rules]
     shown = [each for each in verdicts if not chosen or each.rule.id in chosen or each.is_broken]

@@ -1,9 +1,11 @@
-"""What the protocol's documents ask of a worker: each rule is a sentence of them, and a function over a log.
+"""The rules of conform: each is a sentence of the protocol's documents, and a function that checks a log.
 
-The docstring of a function is the sentence, and what a worker that breaks it should do. The function yields
-``(True, requests)`` for each place of the log that shows the rule kept, ``(False, requests)`` where it is
-broken. What may still come after the end of the log shows nothing: what is missing shows in what the worker
-did later.
+The docstring of such a function has two paragraphs. The first quotes the sentence, the second tells the
+author of a worker that breaks the rule what to do instead. The function yields ``(True, requests)`` for each
+place of the log where the worker keeps the rule, and ``(False, requests)`` for each place where it breaks it.
+
+A log can end before the worker has done what a rule asks for. So nothing is missing until the log shows that
+the worker went on without it.
 """
 
 from collections.abc import Callable, Iterator
@@ -41,18 +43,22 @@ PROTOCOLS = (*POLLS, *ASKS)
 
 _LAST = len(PRIORITIES) - 1
 _A_SECOND_OR_SO = timedelta(seconds=0.5)
-_WHOLE_SECOND = timedelta(seconds=1)  # to which the end of a signed URL is cut
-_NOT_ENCODED = "Invalid pop receipt format"  # what Azure says of a receipt whose + arrived as a space
+_WHOLE_SECOND = timedelta(seconds=1)  # a signed URL expires at a whole second, up to one second early
+_NOT_ENCODED = "Invalid pop receipt format"  # Azure's reason if a + of the receipt arrived as a space
 _REPEATED = ("claimTask", "claimWork", "createArtifact", *REPORTS)
-WAITED = 1500  # milliseconds of a claimWork that the queue did not answer at once
-_BRIEFLY = 500  # milliseconds: it did
-_GROWING = 1.5  # the third and the fourth pause in relation to the first
-_FAILURES = 4  # in a row show whether pauses grow
+WAITED = 1500  # milliseconds: a claimWork that takes longer has waited for work
+_BRIEFLY = 500  # milliseconds: a claimWork that takes less was answered at once
+_GROWING = 1.5  # pauses grow if the third and the fourth are this many times as long as the first
+_FAILURES = 4  # so many failures in a row show whether the pauses grow
 
 
 @dataclass(frozen=True)
 class Rule:
-    """``sentence`` is quoted from ``source``. A ``must`` is demanded there, a ``should`` advised."""
+    """A sentence that is quoted from the document ``source``, and the function that checks it.
+
+    ``demand`` is "must" if the document demands it, and "should" if it recommends it or if it follows from a
+    recommendation. ``instead`` says what a worker should do that breaks the rule.
+    """
 
     id: str
     demand: str
@@ -67,7 +73,7 @@ RULES: list[Rule] = []
 
 
 def rule(demand: str, protocols: tuple[str, ...], source: str) -> Callable[[Check], Check]:
-    """Declare the function below as the check of a rule, and add that to ``RULES``."""
+    """Declare a rule whose check is the decorated function, and add it to ``RULES``."""
 
     def declared(check: Check) -> Check:
         sentence, instead = (" ".join(part.split()) for part in cleandoc(check.__doc__ or "").split("\n\n"))
@@ -81,8 +87,10 @@ def rule(demand: str, protocols: tuple[str, ...], source: str) -> Callable[[Chec
 def _followed(
     log: Log, request: Request, following: list[Request], *others: str, within: timedelta = QUIET_TIME
 ) -> Findings:
-    """Kept if something follows; broken if the worker makes one of the other calls, by default any, after
-    that time, or falls silent.
+    """Judge a request that something must follow. The rule is kept if ``following`` has a request.
+
+    It is broken if nothing follows, and the worker makes one of the ``others`` (by default any call) after
+    the time ``within``, or falls silent.
     """
     if following or log.has_gone_on(request.ended + within * log.pace, *others):
         yield bool(following), [request, *following[:1]]
@@ -91,17 +99,21 @@ def _followed(
 def _not_followed(
     log: Log, request: Request, following: list[Request], within: timedelta = QUIET_TIME
 ) -> Findings:
-    """Broken if something follows; kept if the worker goes on without it after that time."""
+    """Judge a request that nothing may follow. The rule is broken if ``following`` has a request.
+
+    It is kept if the worker goes on without one after the time ``within``.
+    """
     if following or log.has_gone_on(request.ended + within * log.pace):
         yield not following, [request, *following[:1]]
 
 
 def _late_calls(log: Log, lost: Request) -> tuple[list[Request], bool]:
-    """The calls about a run that began after the answer that its claim is lost, and whether these show that
-    the worker goes on with it.
+    """The calls about a run that began after the answer that its claim is lost, and whether they show that
+    the worker goes on with the run.
 
-    A call that began before the answer was written was under way. After it, another thread may have had one
-    call in hand. A second call is a decision, and so is a report, or an upload of what was created meanwhile.
+    A call that began before that answer does not count. One later call may come from another thread that
+    did not know the answer yet. A second call shows that the worker goes on. So does a report, or the upload
+    of an artifact that was created after the answer.
     """
     late = [call for call in log.about(lost.run, *RUN_CALLS) if call.follows(lost)]
     created = [each for each in log.about(lost.run, "createArtifact") if each.ended > lost.ended]
@@ -115,9 +127,10 @@ def _late_calls(log: Log, lost: Request) -> tuple[list[Request], bool]:
 
 
 def _paused(begin: Request, last: Request, following: Request) -> Findings:
-    """Broken if less than a second or so is between the begins of two rounds, kept if it is between them.
+    """Judge the pause between two rounds. ``following`` is the first request of the second round.
 
-    A round that takes long by itself, on a slow machine, shows nothing.
+    The rule is kept if the worker paused for half a second or more. It is broken if the rounds began less
+    than half a second apart. Otherwise the first round took long, as on a slow machine. That shows nothing.
     """
     has_paused = following.begun - last.ended >= _A_SECOND_OR_SO
     if has_paused or following.begun - begin.begun < _A_SECOND_OR_SO:
@@ -125,7 +138,7 @@ def _paused(begin: Request, last: Request, following: Request) -> Findings:
 
 
 def _asks_again(log: Log, request: Request) -> Findings:
-    """Kept if the worker asks for work; broken if it falls silent. It may be busy for any time before."""
+    """Kept if the worker asks for work later, however long it is busy; broken if it falls silent."""
     asks = log.after(request, POLL, "claimWork")
     if asks or log.is_silent:
         yield bool(asks), [request, *asks[:1]]
@@ -135,13 +148,13 @@ def _asks_again(log: Log, request: Request) -> Findings:
 
 
 def _place(poll: Request) -> int:
-    """The place of the polled queue in the answer of pollTaskUrls, from 0."""
+    """The position of the polled queue in the answer of pollTaskUrls, from 0."""
     queue = str(poll.wire["path"]).partition("/messages")[0]  # a refused poll has no priority
     return _LAST + 1 - int(queue.rpartition("-")[2])
 
 
 def _after_empty_polls(log: Log) -> Iterator[tuple[Request, Request]]:
-    """Each poll that found nothing, with the next poll by the same URLs."""
+    """Each poll that found nothing, with the next poll if it used the same URLs."""
     for poll, following in pairwise(log.of(POLL, "pollTaskUrls")):
         if poll.call == following.call == POLL and poll.was_done and not poll.messages:
             yield poll, following
@@ -151,7 +164,7 @@ def _after_empty_polls(log: Log) -> Iterator[tuple[Request, Request]]:
 def poll_in_order(log: Log) -> Findings:
     """The poll URLs must be polled in the order they are given.
 
-    After a queue without messages, poll the next one of the list.
+    If a queue has no messages, poll the next queue of the list.
     """
     for poll, following in _after_empty_polls(log):
         if _place(poll) != _LAST:
@@ -163,7 +176,8 @@ def poll_from_the_start(log: Log) -> Findings:
     """If at end of the array, the worker should sleep a second or so, and start polling from the start of the
     list.
 
-    After the last queue, and after a task, begin with the first queue, which has the highest priority.
+    After the last queue, and after each task, start again with the first queue. It has the highest
+    priority.
     """
     for poll, following in _after_empty_polls(log):
         if _place(poll) == _LAST:
@@ -171,7 +185,7 @@ def poll_from_the_start(log: Log) -> Findings:
     for claim in log.claims:
         polls = log.after(claim.request, POLL)
         for report in log.reports(claim.run)[:1]:
-            if polls and polls[0].follows(report):  # it has polled for no other task meanwhile
+            if polls and polls[0].follows(report):  # else it polled for another task before it reported
                 yield _place(polls[0]) == 0, [report, polls[0]]
 
 
@@ -180,10 +194,10 @@ def poll_after_a_pause(log: Log) -> Findings:
     """If at end of the array, the worker should sleep a second or so, and start polling from the start of the
     list.
 
-    Sleep for a second when all queues were empty.
+    If all queues were empty, sleep for a second before you poll again.
     """
     judged = dict(_after_empty_polls(log))
-    begin: Request | None = None  # of the round
+    begin: Request | None = None  # the first poll of the round
     for poll, following in pairwise(log.of(POLL)):
         begin = begin or poll
         is_over = _place(poll) == _LAST and not poll.messages
@@ -197,7 +211,7 @@ def poll_after_a_pause(log: Log) -> Findings:
 def poll_for_at_most_32(log: Log) -> Findings:
     """The parameter N is the maximum number of messages desired, N can be up to 32.
 
-    Poll with numofmessages from 1 to 32.
+    Poll with a numofmessages between 1 and 32.
     """
     for poll in log.of(POLL):
         yield poll.wire.get("code") != "OutOfRangeQueryParameterValue", [poll]
@@ -208,7 +222,7 @@ def renew_urls_in_time(log: Log) -> Findings:
     """When a worker want a task it will call `queue.pollTaskUrls(provisionerId, workerType)` which then
     returns an array of URLs we can poll.
 
-    Call pollTaskUrls again before the `expires` of its last answer.
+    Call pollTaskUrls again before the time that its last answer has as `expires`.
     """
     for urls in log.of("pollTaskUrls"):
         if urls.was_done:
@@ -225,7 +239,7 @@ def renew_urls_after_a_403(log: Log) -> Findings:
     """When a worker want a task it will call `queue.pollTaskUrls(provisionerId, workerType)` which then
     returns an array of URLs we can poll.
 
-    Call pollTaskUrls when a signed URL is answered with 403, before the next round of polls.
+    If a signed URL is answered with 403, call pollTaskUrls before the next round of polls.
     """
     for poll in log.of(POLL):
         later = log.after(poll, POLL, "pollTaskUrls")
@@ -238,12 +252,12 @@ def renew_urls_after_a_403(log: Log) -> Findings:
 
 
 def _claims_of(log: Log, message: ReceivedMessage) -> list[Request]:
-    """The requests that claim the run of the message, after it was received."""
+    """The claims of the message's run that began after the message was received."""
     return [claim for claim in log.after(message.poll, "claimTask") if claim.run == message.run]
 
 
 def _has_all_messages(log: Log) -> bool:
-    """Whether the log has each message that the worker has received. Polls of Azure itself are not seen."""
+    """Whether the log has every message that the worker received. It lacks polls that go to Azure itself."""
     return log.is_whole and bool(log.of(POLL))
 
 
@@ -264,7 +278,7 @@ def claim_every_message(log: Log) -> Findings:
     """If there is one or more messages the worker must claim the tasks referenced in the messages, and delete
     the messages.
 
-    Call claimTask for the task of each message that a poll has received.
+    Call claimTask for the task of each message that a poll receives.
     """
     for message in log.messages:
         if message.run:
@@ -276,7 +290,7 @@ def claim_with_the_message(log: Log) -> Findings:
     """queue.claimTask(taskId, runId, { [...] messageId: QueueMessage.MessageId, receipt:
     QueueMessage.PopReceipt, signature: signature // From JSON parse base64 encoded <MessageText> });
 
-    Send messageId, receipt and signature as they were in the message.
+    Send messageId, receipt and signature exactly as they were in the message.
     """
     names = ("messageId", "receipt", "signature")
     for claim in log.of("claimTask"):
@@ -303,7 +317,8 @@ def claim_by_name(log: Log) -> Findings:
 def leave_a_refused_task(log: Log) -> Findings:
     """A 400 hundred range error implies that the task wasn't created, not scheduled or already claimed
 
-    Do not run, reclaim or report a run whose claim was refused with 4xx, as that of a doubled message.
+    If a claim is refused with 4xx, do not run, reclaim or report that run. This happens, for example, if its
+    message is delivered twice.
     """
     for claim in log.of("claimTask"):
         if claim.was_refused and log.is_whole and not log.is_of_worker(claim):
@@ -315,7 +330,7 @@ def leave_a_refused_task(log: Log) -> Findings:
 def go_on_after_a_malformed_message(log: Log) -> Findings:
     """If there is one or more messages the worker must claim the tasks referenced in the messages
 
-    Go on after a message that names no task: others may be behind it.
+    If a message names no task, go on with the next message. There may be tasks behind it.
     """
     for message in log.messages:
         if not message.run:
@@ -326,7 +341,7 @@ def go_on_after_a_malformed_message(log: Log) -> Findings:
 def keep_the_message(log: Log) -> Findings:
     """Proceeds to update the Azure queue message with an invisibility timeout that matches `takenUntil`
 
-    Never delete a message: the queue has made it that of the next run.
+    Never delete a message. When a run is claimed, the queue makes its message the message of the next run.
     """
     for message in log.messages:
         for claim in _claims_of(log, message):
@@ -339,7 +354,7 @@ def delete_after_the_claim(log: Log) -> Findings:
     """If the `queue.claimTask()` operation is successful or fails with a 4xx error, the worker must delete
     the messages from the Azure queue.
 
-    Delete the message when its claim has succeeded, or was refused with 4xx.
+    When the claim has succeeded or was refused with 4xx, delete the message.
     """
     for message in log.messages:
         final = [claim for claim in _claims_of(log, message) if not claim.has_failed]
@@ -352,7 +367,8 @@ def delete_only_after_the_claim(log: Log) -> Findings:
     """If the `queue.claimTask()` operation is successful or fails with a 4xx error, the worker must delete
     the messages from the Azure queue.
 
-    Claim first: the task of a message that is deleted before is lost if the worker dies.
+    Claim the task before you delete its message. If you delete it first and the worker dies, the task is
+    lost.
     """
     for message in log.messages:
         for delete in _deletes(log, message) if message.run else ():
@@ -365,7 +381,7 @@ def keep_the_message_after_a_5xx(log: Log) -> Findings:
     """If the `queue.claimTask()` operation is successful or fails with a 4xx error, the worker must delete
     the messages from the Azure queue.
 
-    Keep the message when claimTask is answered with 5xx or not at all: another worker may receive it.
+    If claimTask is answered with 5xx, or not at all, keep the message. Then another worker can receive it.
     """
     for message in log.messages:
         claims = _claims_of(log, message)
@@ -381,7 +397,7 @@ def encode_the_receipt(log: Log) -> Findings:
     """The worker **must** URI encode the contents of `<PopReceipt>` before substituting into the
     `signedDeleteUrl`. Otherwise, the worker will experience intermittent failures.
 
-    URI-encode the receipt: its + arrives as a space otherwise.
+    URI-encode the pop receipt. If you do not, each + in it arrives as a space.
     """
     for delete in log.of(DELETE):
         yield _NOT_ENCODED not in (delete.wire.get("reason") or ""), [delete]
@@ -392,7 +408,7 @@ def delete_by_message_id(log: Log) -> Findings:
     """Before using the `signedDeleteUrl` the worker **must** replace the placeholder {{messageId}} with the
     contents of the `<MessageId>` tag.
 
-    Replace {{messageId}} by the MessageId that the poll has received.
+    Replace {{messageId}} with the MessageId that the poll has received.
     """
     for delete in log.of(DELETE):
         is_kept = any(_message_id(delete) == message.wire["messageId"] for message in log.messages)
@@ -405,7 +421,8 @@ def go_on_after_a_failed_delete(log: Log) -> Findings:
     """Failure to delete messages from Azure queue is serious, as it wouldn't manifest itself in an immediate
     bug. [...] The worker will likely continue to work
 
-    Go on with the claimed task when its message cannot be deleted, as with a stale receipt.
+    If the message of a claimed task cannot be deleted, for example because its receipt is stale, go on with
+    the task.
     """
     for delete in log.of(DELETE):
         if not delete.was_done:
@@ -417,7 +434,7 @@ def look_at_the_dequeue_count(log: Log) -> Findings:
     """Reads the value of the `<DequeueCount>` and logs messages that alerts the operator if a message has
     been dequeued a significant number of times. For example more than 10.
 
-    Log a message that comes back again and again, and delete it if it names no task.
+    Log a message that comes back again and again. If it names no task, delete it.
     """
     for message in log.messages:
         if not message.run and message.wire["dequeueCount"] > 10:
@@ -432,7 +449,7 @@ def run_every_claim(log: Log) -> Findings:
     """claimWork(provisionerId, workerType, {workerGroup, workerId, tasks}), where `tasks` is the number of
     tasks it is willing to process
 
-    Run each task of the answer: up to `tasks` are claimed by it.
+    Run every task of the answer. The queue has claimed all of them for the worker, up to `tasks`.
     """
     for period in log.claims:
         calls = log.about(period.run, *RUN_CALLS)
@@ -441,9 +458,10 @@ def run_every_claim(log: Log) -> Findings:
 
 
 def _is_dropped(log: Log, period: ClaimPeriod) -> bool:
-    """Whether the worker has done nothing about a run that a claim has answered, and went on to others.
+    """Whether the worker claimed a run, did nothing about it, and went on to others.
 
-    That shows if it has run a later claim of a short task, or asks for more after takenUntil.
+    If the run is short, this shows once the worker has run a task that it claimed later. If the claim is
+    long, it shows once the worker asks for more after takenUntil.
     """
     if log.about(period.run, *RUN_CALLS):
         return False
@@ -458,15 +476,15 @@ def _is_dropped(log: Log, period: ClaimPeriod) -> bool:
 def wait_for_the_answer(log: Log) -> Findings:
     """This end-point is long-polling and may take up to 20 seconds to return.
 
-    Wait for the answer of claimWork for 20 seconds and more, and do not close the connection before.
+    Wait at least 20 seconds for the answer of claimWork. Do not close the connection earlier.
     """
     asked = log.of("claimWork")
-    # the queue sees some seconds later that it is gone
+    # the queue notices a closed connection only some seconds later
     gone = [claim for claim in asked if "isDisconnected" in claim.wire]
     left = [claim for claim in gone if any(claim.begun < other.begun for other in asked)]
     empty = [claim for claim in asked if claim.was_done and not claim.claims and claim not in gone]
     waited = [claim for claim in empty if claim.wire["ms"] >= WAITED]
-    is_stopped = len(left) <= len(waited)  # a worker that mostly waits was stopped where it left
+    is_stopped = len(left) <= len(waited)  # a worker that mostly waits left because it was stopped
     for claim in [*waited, *([] if is_stopped else left)]:
         yield claim in waited, [claim]
 
@@ -476,7 +494,7 @@ def pause_after_an_empty_answer(log: Log) -> Findings:
     """If it returns less than the requested number of tasks, this is not an indication that further tasks
     aren't available.
 
-    Ask again, but not at once if the empty answer came at once: sleep for a second.
+    Ask again. If the empty answer came at once, sleep for a second first.
     """
     for claim, following in pairwise(log.of("claimWork")):
         if claim.was_done and not claim.claims and claim.wire["ms"] < _BRIEFLY:
@@ -487,10 +505,11 @@ def pause_after_an_empty_answer(log: Log) -> Findings:
 
 
 def _renewals(log: Log) -> Iterator[tuple[ClaimPeriod, bool, bool, list[Request]]]:
-    """Each claim or reclaim that shows whether reclaimTask is called before its end: whether the worker had
-    several tasks, whether it was called, and the requests.
+    """Each claim or reclaim that shows whether the worker reclaims in time.
 
-    No reclaim at all before the end of a short claim is a fault only of a worker that has reclaimed others.
+    The first boolean says whether the worker had several tasks, the second whether it called reclaimTask
+    before the claim ended. If a short claim is not reclaimed at all, that counts against a worker only if it
+    has reclaimed others in time.
     """
     periods = [period for period in log.periods() if log.situation != "clock"]
     reclaims = {
@@ -517,7 +536,7 @@ def _renewals(log: Log) -> Iterator[tuple[ClaimPeriod, bool, bool, list[Request]
 def reclaim_in_time(log: Log) -> Findings:
     """A worker must call `queue.reclaimTask` before the claim denoted in `takenUntil` expires.
 
-    Call reclaimTask while the task runs, some minutes before takenUntil.
+    While the task runs, call reclaimTask some minutes before takenUntil.
     """
     for period, is_one_of_several, is_kept, requests in _renewals(log):
         if not is_one_of_several and period.number == 0:
@@ -529,7 +548,7 @@ def reclaim_again(log: Log) -> Findings:
     """This claim has an expiration, see the `takenUntil` property in the task status structure returned from
     `queue.claimTask` and `queue.reclaimTask`.
 
-    Reclaim again before the takenUntil of each reclaim.
+    Each reclaim returns a new takenUntil. Reclaim again before it comes.
     """
     for period, is_one_of_several, is_kept, requests in _renewals(log):
         if not is_one_of_several and period.number > 0:
@@ -540,7 +559,7 @@ def reclaim_again(log: Log) -> Findings:
 def keep_several_claims(log: Log) -> Findings:
     """It must also claim these tasks. This is worker that has _capacity_ to run multiple tasks in parallel.
 
-    Reclaim each of several tasks at once before its takenUntil.
+    If the worker runs several tasks at once, reclaim each of them before its own takenUntil.
     """
     for _, is_one_of_several, is_kept, requests in _renewals(log):
         if is_one_of_several:
@@ -552,7 +571,7 @@ def use_the_newest_credentials(log: Log) -> Findings:
     """The `reclaimTask` response also contains a set of temporary credentials intended to replace the
     previous credentials that are set to expire shortly after `takenUntil`
 
-    Sign with the credentials of the last reclaim.
+    Sign with the credentials that the last reclaim returned.
     """
     for period in log.periods():
         for call in log.about(period.run, "reclaimTask", "createArtifact", *REPORTS) if period.number else ():
@@ -566,14 +585,14 @@ def stop_on_a_409(log: Log) -> Findings:
     """If an attempt to call `reclaimTask` returns `409`, [...] the worker should halt execution, cleanup, and
     forget all about the task. There is no need to attempt artifact upload or reporting the task result.
 
-    After a 409 of reclaimTask send nothing more about the run.
+    If reclaimTask is answered with 409, send nothing more about the run.
     """
     for reclaim in log.of("reclaimTask"):
         if reclaim.status == 409 and reclaim.run:
             if any(reclaim.follows(report) for report in log.reports(reclaim.run)):
-                continue  # the worker has reported it: there is nothing to stop
+                continue  # the worker has reported the run, so there is nothing to stop
             late, is_broken = _late_calls(log, reclaim)
-            end = log.script_end(reclaim.run)  # until then the worker may run it
+            end = log.script_end(reclaim.run)  # until then the worker may still be running it
             if is_broken or (end and not late and log.has_gone_on(end + QUIET_TIME * log.pace)):
                 yield not is_broken, [reclaim, *late[:2]]
 
@@ -583,7 +602,7 @@ def go_on_after_a_lost_claim(log: Log) -> Findings:
     """Perhaps the worker was too late to reclaim the task, or it could have been canceled by a user. Either
     way, the worker should halt execution, cleanup, and forget all about the task.
 
-    Ask for other work after a task that was canceled, or whose deadline has passed.
+    If the task was canceled, or its deadline has passed, ask for other work.
     """
     for reclaim in log.of("reclaimTask"):
         if reclaim.status == 409:
@@ -594,7 +613,7 @@ def go_on_after_a_lost_claim(log: Log) -> Findings:
 def live_with_another_clock(log: Log) -> Findings:
     """It's recommended that this attempted a few minutes prior to expiration, to allow for clock drift.
 
-    Run tasks also if the queue's clock is ten minutes ahead of the worker's.
+    Run tasks even if the queue's clock is ten minutes ahead of the worker's.
     """
     for claim in log.claims:
         if log.situation == "clock":
@@ -610,7 +629,7 @@ def repeat_after_a_5xx(log: Log) -> Findings:
     """It is recommended that this attempted a few minutes prior to expiration, to allow for clock drift and
     retries.
 
-    Repeat the same call after a 5xx.
+    If a call is answered with 5xx, send the same call again.
     """
     for call in log.of("reclaimTask", *_REPEATED):
         if call.status >= 500:
@@ -622,13 +641,13 @@ def repeat_after_growing_pauses(log: Log) -> Findings:
     """It is recommended that this attempted a few minutes prior to expiration, to allow for clock drift and
     retries.
 
-    Wait longer before each further repetition.
+    Wait longer before each new attempt.
     """
     for first in log.of(*_REPEATED):
         calls = [first, *log.again(first)][: _FAILURES + 1]
         if len(calls) > _FAILURES and all(call.status >= 500 for call in calls[:-1]):
             pauses = [following.begun - call.ended for call, following in pairwise(calls)]
-            # a slow machine makes a pause longer, never shorter; one alone that is long may be its doing
+            # A slow machine makes a pause longer, never shorter. So one long pause proves nothing.
             grows = min(pauses[-2:]) > _GROWING * pauses[0]
             if grows or pauses[-1] <= _GROWING * min(pauses):
                 yield grows, calls
@@ -638,11 +657,11 @@ def repeat_after_growing_pauses(log: Log) -> Findings:
 def do_not_repeat_after_a_4xx(log: Log) -> Findings:
     """A 400 hundred range error implies that the task wasn't created, not scheduled or already claimed
 
-    Do not repeat a call that was answered with 4xx: the answer would be the same.
+    Do not repeat a call that was answered with 4xx. The answer would be the same.
     """
     for call in log.of("claimTask", "reclaimTask", "createArtifact", *REPORTS):
         if call.was_refused:
-            # a message of the run that is received later is to be claimed, and its claim to be reported
+            # If the run's message is received again later, the worker must claim it, and report that claim.
             causes = [message.poll for message in log.messages if message.run == call.run]
             if call.call != "claimTask":
                 causes = [claim.request for claim in log.claims if claim.run == call.run]
@@ -673,7 +692,7 @@ for _name, _calls in {
             CLAIMWORK,
             "It is recommended that this attempted a few minutes prior to expiration, to allow for clock "
             "drift and retries.",
-            "Repeat a call that got no answer: the same worker is given the same answer.",
+            "Repeat a call that got no answer. The queue gives the same worker the same answer again.",
             _repeated_if_lost(*_calls),
         )
     )
@@ -687,7 +706,7 @@ def report_the_result(log: Log) -> Findings:
     """If the task is unsuccessful, ie. exits non-zero, the worker should resolve it using
     `queue.reportFailed` (this implies test or build failure).
 
-    Call reportCompleted for a task that ends with exit code 0, reportFailed for another.
+    If the task ends with exit code 0, call reportCompleted. Otherwise call reportFailed.
     """
     right = {"completes": "reportCompleted", "fails": "reportFailed"}
     for claim in log.claims:
@@ -713,7 +732,7 @@ def report_a_shutdown(log: Log) -> Findings:
     """If the worker finds itself having to terminate early, [...] the worker should report exception with the
     reason `worker-shutdown`.
 
-    Report each running task worker-shutdown at SIGTERM, within the grace of 30 seconds.
+    On SIGTERM, call reportException with the reason worker-shutdown for each running task, within 30 seconds.
     """
     for claim in log.claims:
         reports = log.reports(claim.run)
@@ -727,7 +746,7 @@ def report_a_shutdown(log: Log) -> Findings:
 def report_once(log: Log) -> Findings:
     """When the worker has completed the task successfully it should call `queue.reportCompleted`.
 
-    Report a run once: no further report after one that was accepted.
+    Report a run once. After a report was accepted, send no other report of the run.
     """
     for claim in log.claims:
         for report in log.reports(claim.run)[:1]:
@@ -739,7 +758,7 @@ def report_once(log: Log) -> Findings:
 def upload_before_the_report(log: Log) -> Findings:
     """Notice that artifacts must be uploaded before the task is reported _completed_ or _failed_.
 
-    Create and upload all artifacts, then call reportCompleted or reportFailed.
+    Create and upload all artifacts first. Then call reportCompleted or reportFailed.
     """
     for report in log.of("reportCompleted", "reportFailed"):
         uploads = log.about(report.run, "createArtifact", UPLOAD)

@@ -1,4 +1,4 @@
-"""The situations that a worker is brought into, so that it shows how it keeps the rules."""
+"""The situations that conform creates. In each of them a worker shows whether it keeps certain rules."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -12,18 +12,19 @@ from legacy_queue.conform.rules import ASKS, POLLS, PROTOCOLS, RULES, WAITED
 
 Cause = Callable[[ObservedQueue], object]
 
-# how long a script runs, in claims
+# how long a script runs, in multiples of the time that a claim lasts
 _RECLAIMED = 1.15
 _LOST = 1.5
 _LONG = 1.8
-_MAX_RECLAIMS = 3  # which show all that a longer script would
+_MAX_RECLAIMS = 3  # a longer script would show nothing more
 
 
 @dataclass(frozen=True)
 class Situation:
-    """``shows`` are the ids of rules that a worker of these protocols shows in it.
+    """One situation, such as a lost answer.
 
-    ``cause`` returns when the worker has come through it, or the wait for that has ended.
+    ``shows`` has the ids of the rules that a worker of one of the ``protocols`` shows here. ``cause``
+    creates the situation. It returns once the worker has reacted, or after the longest time this may take.
     """
 
     name: str
@@ -34,8 +35,10 @@ class Situation:
     cause: Cause
 
     def show(self, queue: ObservedQueue) -> None:
-        """Cause it, and wait until each rule is shown, or one is broken and all scripts have ended, or the
-        worker has gone on without showing them.
+        """Create the situation, and wait until the worker has shown how it keeps the rules.
+
+        The wait also ends if a rule is broken and all scripts have ended, or if the worker went on without
+        showing the rules.
         """
         self.cause(queue)
         caused = queue.log()
@@ -59,7 +62,7 @@ SITUATIONS: list[Situation] = []
 def situation(
     shows: str, protocols: tuple[str, ...] = PROTOCOLS, **settings: Any
 ) -> Callable[[Cause], Cause]:
-    """Declare the function below as the cause of a situation."""
+    """Declare a situation that the decorated function creates. Its docstring says what happens."""
 
     def declared(cause: Cause) -> Cause:
         name = cause.__name__.replace("_", "-")
@@ -77,7 +80,7 @@ def situation(
     "report-a-malformed-payload report-once upload-before-the-report poll-from-the-start"
 )
 def tasks(queue: ObservedQueue) -> None:
-    """A task that completes, one that fails and one with a malformed payload."""
+    """There are three tasks: one completes, one fails, and one has a malformed payload."""
     kinds = [what for what in ("completes", "fails", "malformed") if what in queue.payloads]
     queue.start().until_reported(*map(queue.new_task, kinds))
 
@@ -114,7 +117,7 @@ def long_task(queue: ObservedQueue) -> None:
 
 @situation("keep-several-claims")
 def several_tasks(queue: ObservedQueue) -> None:
-    """Two tasks run longer than their claims, at once if the worker has the capacity."""
+    """Two tasks run longer than their claims. They run at the same time if the worker has the capacity."""
     tasks = [queue.new_task("runs", _RECLAIMED * queue.claim_period) for _ in range(2)]
     queue.start().until(lambda log: len(log.claims) > 1 or log.of(*REPORTS), claims=2)
     if len(queue.log().claims) > 1:
@@ -133,7 +136,7 @@ def canceled_task(queue: ObservedQueue) -> None:
 @situation("stop-on-a-409 go-on-after-a-lost-claim")
 def deadline(queue: ObservedQueue) -> None:
     """The deadline of a task passes while it runs."""
-    queue.start().until(lambda log: log.requests)  # before the start of a slow worker it would pass unseen
+    queue.start().until(lambda log: log.requests)  # else the deadline passes before a slow worker starts
     queue.new_task("runs", _LOST * queue.claim_period, deadline=queue.claim_period / 2)
     queue.until(_has_lost_its_claim, claims=2)
 
@@ -144,14 +147,14 @@ def _has_lost_its_claim(log: Log) -> bool:
 
 @situation("leave-a-refused-task do-not-repeat-after-a-4xx", POLLS)
 def refused_claim(queue: ObservedQueue) -> None:
-    """The task of a message was canceled before it is claimed."""
+    """A task is canceled before the worker claims it. Its message is still there."""
     queue.cancel(queue.new_task("completes"))
     queue.start().until(lambda log: log.of("claimTask"))
 
 
 @situation("go-on-after-a-malformed-message look-at-the-dequeue-count", POLLS, poll_visibility="30s")
 def malformed_message(queue: ObservedQueue) -> None:
-    """A message that names no task was received eleven times already. Behind it is a task."""
+    """A message names no task, and was received eleven times before. There is a task behind it."""
     queue.put_message("poisoned", task_queue_id=POOL)
     for _ in range(11):
         queue.receive()
@@ -168,14 +171,14 @@ def doubled_message(queue: ObservedQueue) -> None:
 
 @situation("go-on-after-a-failed-delete", ("deployed",))
 def stale_receipt(queue: ObservedQueue) -> None:
-    """The receipt of a message is no longer good."""
+    """The receipt of a message is no longer valid."""
     queue.fault(POLL, stale=True, times=1)
     queue.start().until_reported(queue.new_task("completes"))
 
 
 @situation("renew-urls-in-time", POLLS)
 def urls_that_expire(queue: ObservedQueue) -> None:
-    """The signed URLs expire in eight seconds."""
+    """The signed URLs expire after eight seconds."""
     queue.fault("pollTaskUrls", sas="8s", times=1)
     queue.start().until(
         lambda log: len(log.of("pollTaskUrls")) > 1 or any(poll.status == 403 for poll in log.of(POLL))
@@ -184,7 +187,7 @@ def urls_that_expire(queue: ObservedQueue) -> None:
 
 @situation("renew-urls-after-a-403", POLLS)
 def forbidden_urls(queue: ObservedQueue) -> None:
-    """The signed URLs are refused."""
+    """The signed URLs are refused with 403."""
     queue.fault(POLL, status=403, times=7)
     queue.start().until(lambda log: len(log.of("pollTaskUrls")) > 1 or len(log.of(POLL)) > 15)
 
@@ -206,7 +209,7 @@ def failing_reports(queue: ObservedQueue) -> None:
 
 @situation("do-not-repeat-after-a-4xx")
 def refused_report(queue: ObservedQueue) -> None:
-    """A report is refused."""
+    """A report is refused with 409."""
     queue.fault("reportCompleted", status=409, times=2)
     queue.new_task("completes")
     queue.start().until(lambda log: log.of("reportCompleted"))
@@ -219,14 +222,14 @@ def _lost_answer(calls: tuple[str, ...], claims: float, queue: ObservedQueue) ->
     queue.start().until(lambda log: any(lost.status == 0 for lost in log.of(*calls)), claims)
 
 
-for _name, _calls, _claims in (
-    ("claim", ("claimTask", "claimWork"), 0),
-    ("reclaim", ("reclaimTask",), _RECLAIMED),
-    ("report", ("reportCompleted",), 0),
-    ("artifact", ("createArtifact",), 0),
+for _name, _what, _calls, _claims in (
+    ("claim", "a claim", ("claimTask", "claimWork"), 0),
+    ("reclaim", "a reclaim", ("reclaimTask",), _RECLAIMED),
+    ("report", "a report", ("reportCompleted",), 0),
+    ("artifact", "createArtifact", ("createArtifact",), 0),
 ):
     _cause = partial(_lost_answer, _calls, _claims)
-    _sentence = f"The answer to a {_name} gets lost."
+    _sentence = f"The answer to {_what} gets lost."
     SITUATIONS.append(
         Situation(f"lost-{_name}", _sentence, frozenset([f"repeat-a-lost-{_name}"]), PROTOCOLS, {}, _cause)
     )

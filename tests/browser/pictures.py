@@ -184,7 +184,7 @@ def report(browser: Chrome) -> Picture:
         env = {**os.environ, "PATH": path}
         ended = subprocess.run(["bash", "-c", command], cwd=folder, env=env, capture_output=True, check=False)
         assert ended.returncode == 1, ended.stderr.decode()
-        return photographed(browser, Path(folder, "report.html").as_uri(), "table")
+        return photographed(browser, Path(folder, "report.html").as_uri(), "h1, h1 + p, section")
 
 
 PICTURES: Mapping[str, Callable[[Chrome], Picture]] = {"overview": overview, "life": life, "report": report}

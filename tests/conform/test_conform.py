@@ -103,7 +103,7 @@ def test_a_report_has_the_same_verdicts_in_each_form(reports: dict[str, Report])
     html = written([report], ".html")
     assert all(f"<code>{each}</code>" in html for each in ids)
     assert "http" not in html  # it stands alone
-    assert all(line.startswith("held ") for line in str(report).splitlines()[: len(ids)])
+    assert all(line.startswith("held ") for line in str(report).splitlines()[1 : len(ids) + 1])
 
 
 def test_a_broken_rule_shows_what_happened_to_its_tasks(tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_a_broken_rule_shows_what_happened_to_its_tasks(tmp_path: Path) -> None:
     ended = on_generic_worker(worker, "--report", str(file))
     assert ended.exit_code == 1, ended.output
     root = etree.HTML(file.read_text())
-    [evidence] = re.findall("reportCompleted of ([^/]+)/0: 200", ended.stdout)
+    [evidence] = re.findall("reportCompleted of ([^/]+)/0 was answered with 200", ended.stdout)
     [picture] = root.iterfind(".//details/ol")
     assert evidence in picture.get("aria-label", "")
     targets = [f"#{row.get('id')}" for row in picture if row.get("id")]
@@ -125,9 +125,9 @@ def test_what_a_missing_payload_would_show_is_not_shown(tmp_path: Path) -> None:
     rules = ["--rule", "report-the-result", "--rule", "report-a-shutdown"]
     ended = run("--payload", str(file), *rules, "--", *WORKER)
     assert ended.exit_code == 0, ended.output
-    verdicts = [line.split("  ")[0] for line in ended.stdout.splitlines()[:2]]
+    verdicts = [line.split("  ")[0] for line in ended.stdout.splitlines()[1:3]]
     assert verdicts == ["held", "not shown"]
-    assert "shutdown: there is no payload of a task that runs" in ended.stdout
+    assert "shutdown: you gave no payload for a task that runs" in ended.stdout
     file.write_text('{"runs": {"command": ["sleep", "{seconds}"]}}')
     assert "has no payload of a task that completes" in run("--payload", str(file), "--", "true").stderr
 
@@ -199,12 +199,15 @@ def test_each_observed_worker_has_a_report_and_both_are_in_one_file(
         (["--observe", "--", "true"], "give the command of a worker behind --, or --observe"),
         (["--report", "no-such-folder/a.html", "--", "true"], "cannot be written: No such file or directory"),
         (["--report", "{pipe}", "--", "true"], "cannot be written: No such device or address"),
-        (["--rule", "no-such-rule", "--", "true"], "there is no protocol or rule 'no-such-rule'"),
+        (
+            ["--rule", "report-twice", "--", "true"],
+            "there is no rule 'report-twice'; the nearest is report-once",
+        ),
         (["--", "no-such-command"], "Error: 'no-such-command' cannot be started: No such"),
         (["--torture", "1", "--", "true"], "--torture and --steps were removed: start your worker on"),
         (["--steps", "9", "--", "true"], "--torture and --steps were removed: start your worker on"),
-        (["--protocol", "draft", "--rule", "encode-the-receipt", "--", "true"], "is no rule of the protocol"),
-        (["--rule", "report-once", "--", "false"], "the worker has ended: exit code 1"),
+        (["--protocol", "draft", "--rule", "encode-the-receipt", "--", "true"], "draft, which has no rule"),
+        (["--rule", "report-once", "--", "false"], "the worker ended by itself: exit code 1"),
         (["--protocol", "claimwork", "--rule", "report-once", "--", *WORKER], "the worker speaks draft, not"),
     ],
 )
