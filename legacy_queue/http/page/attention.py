@@ -37,25 +37,28 @@ def attention(site: Site, pools: Sequence[Pool], recent: RecentEvents) -> Iterat
         yield Card(
             "bad", "The broker is away", "The server publishes events again once it is back.", "/ready"
         )
-    yield from _first([_lost(claim, pools, now) for claim in recent.lost_claims], "more claims expired")
+    yield from _first([_lost(claim, pools, now) for claim in recent.lost_claims], "More expired claims")
     waiting = sorted([pool for pool in pools if pool.oldest], key=lambda pool: (pool.oldest, pool.pending))
     yield from _without_workers(pools, waiting, now)
     if not services.processes.others():  # else events of the group may be missing here
         groups = [_stopped(group_id, states) for group_id, states in recent.stopped.items()]
-        yield from _first(groups[::-1], "more task groups have stopped")
-    left = [pool for pool in waiting if services.peeking.sees_polls and _has_no_worker_left(pool, now)]
-    yield from _first([_left(pool, now) for pool in left], "more pools have no worker left", "/?sort=asked")
-    named = {pool.task_queue_id for pool in left}
+        yield from _first(groups[::-1], "More stopped task groups")
+    abandoned = [pool for pool in waiting if services.peeking.sees_polls and _has_no_worker_left(pool, now)]
+    yield from _first(
+        [_abandoned(pool, now) for pool in abandoned], "More pools without a worker left", "/?sort=asked"
+    )
+    named = {pool.task_queue_id for pool in abandoned}
     late = [pool for pool in waiting if pool.callers and _waits(pool, now) > _OLD]
     old = [_old(pool, now) for pool in late if pool.task_queue_id not in named]
-    yield from _first(old, "more pools have tasks that wait for more than five minutes", "/?sort=oldest")
+    yield from _first(old, "More pools with tasks that wait for more than five minutes", "/?sort=oldest")
     quarantined = sum(bool(each.quarantined_until(now)) for pool in pools for each in pool.callers)
     if quarantined:
-        title = f"{_count(quarantined, 'worker')} in quarantine"
-        yield Card("warn", title, "Workers in quarantine get no task.", "/ui/workers?workerState=quarantined")
+        title = f"{_count(quarantined, 'worker is', 'workers are')} in quarantine"
+        why = "The queue gives no tasks to workers in quarantine."
+        yield Card("warn", title, why, "/ui/workers?workerState=quarantined")
     refused = site.journal.requests(SIZE, None, {"endpoint": "claimTask", "failed": "true"})
     if refused:
-        title = f"{_count(len(refused), 'claim')} refused or failed"
+        title = f"{_count(len(refused), 'claim was', 'claims were')} refused or failed"
         why = f"The last one: {refused[-1]['status']} {refused[-1].get('code', '')}"
         yield Card("info", title, why, "/ui/requests?endpoint=claimTask&failed=true")
 
@@ -67,7 +70,7 @@ def _without_workers(pools: Sequence[Pool], waiting: Sequence[Pool], now: dateti
     sentences = [(never_polled(pool.task_queue_id, asked), pool) for pool in never[:_MAX_COMPARED]]
     sentences.sort(key=lambda each: "Workers ask" not in each[0])
     cards = [Card("bad", f"{pool.task_queue_id} has no workers", why, _page(pool)) for why, pool in sentences]
-    yield from _first(cards, "more pools have no workers", "/?sort=asked", len(never))
+    yield from _first(cards, "More pools without workers", "/?sort=asked", len(never))
 
 
 def _lost(claim: LostClaim, pools: Sequence[Pool], now: datetime) -> Card:
@@ -88,9 +91,9 @@ def _stopped(group_id: str, states: Mapping[str, int]) -> Card:
     return Card("bad", "A task group has stopped", text, f"/ui/groups/{group_id}")
 
 
-def _left(pool: Pool, now: datetime) -> Card:
+def _abandoned(pool: Pool, now: datetime) -> Card:
     asked = duration_words((now - pool.callers[0].last_call).total_seconds())
-    text = f"A worker asked last {asked} ago. {_tasks(pool)}"
+    text = f"The last worker asked {asked} ago. {_tasks(pool)}"
     return Card("warn", f"{pool.task_queue_id} has no worker left", text, _page(pool))
 
 
@@ -108,12 +111,11 @@ def _waits(pool: Pool, now: datetime) -> timedelta:
 
 
 def _tasks(pool: Pool) -> str:
-    verb = "is" if pool.pending == 1 else "are"
-    return f"{_count(pool.pending, 'task')} {verb} pending, {pool.running:,} running."
+    return f"{_count(pool.pending, 'task is', 'tasks are')} pending, {pool.running:,} running."
 
 
-def _count(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+def _count(count: int, one: str, more: str) -> str:
+    return f"{count:,} {one if count == 1 else more}"
 
 
 def _first(cards: Sequence[Card], what: str, href: str = "", count: int = 0) -> Iterator[Card]:
@@ -121,7 +123,7 @@ def _first(cards: Sequence[Card], what: str, href: str = "", count: int = 0) -> 
     yield from cards[:_MAX_CARDS]
     rest = (count or len(cards)) - _MAX_CARDS
     if rest > 0:
-        yield Card(cards[0].gravity, f"{rest:,} {what}", "", href)
+        yield Card(cards[0].gravity, f"{what}: {rest:,}", "", href)
 
 
 def _page(pool: Pool) -> str:
