@@ -366,11 +366,11 @@ def azure() -> str:
     placeholders = [[f"`{{{name}}}`", meaning] for name, meaning in content["placeholders"].items()]
     sections = [f"## {name}\n\n{_table(heads, rows)}" for name, rows in tables.items() if rows]
     count = (
-        f"The tables have {len(content['case'])} requests. Each name links to the page of Azure that says what "
-        "the answer is. If there is no such page, the source stands below the name; *chosen here* means that no "
-        "page of Azure says it. Each answer also has `x-ms-version`, `x-ms-request-id` and `Date`. The message "
-        "of each error also has the time and the request id. If the column *Azurite* is empty, Azurite answers "
-        "the same.\n"
+        f"The tables have {len(content['case'])} requests. Each name links to the page of Azure that says "
+        "what the answer is. If there is no such page, the source stands below the name; *chosen here* means "
+        "that no page of Azure says it. Each answer also has `x-ms-version`, `x-ms-request-id` and `Date`. "
+        "The message of each error also has the time and the request id. If the column *Azurite* is "
+        "empty, Azurite answers the same.\n"
     )
     return "\n".join([count, _table(["placeholder", "stands for"], placeholders), *sections])
 
