@@ -41,22 +41,25 @@ CLIENTS: Mapping[str, Mapping[str, str]] = json.loads(Path(__file__).with_name("
 _STUBBED = ("purge-cache", "auth")  # services of which a few calls are answered
 _SERVICES = ("queue", "object", "inspect", "control", *_STUBBED)  # all but the web page
 SERVED = {endpoint.name: endpoint for endpoint in served_by("queue", "object")}
-# the page of docs/reference/http-api that describes the endpoints of a service, or of a module
-_PAGE_OF_SERVICE = {
-    "object": "object-service",
-    "inspect": "inspect",
-    "control": "control",
-    **dict.fromkeys(_STUBBED, "other-services"),
-}
+# the page of docs/reference/http-api that describes the endpoints of a module, or of a service
 _PAGE_OF_MODULE = {
-    **dict.fromkeys(("tasks", "groups"), "tasks"),
+    "tasks": "tasks",
+    "groups": "tasks",
     "runs": "claims",
     "artifacts": "artifacts",
     "task_queues": "pools",
     "workers": "workers",
     **dict.fromkeys(("liveness", "migration", "event_stream"), "server"),
 }
+_PAGE_OF_SERVICE = {
+    "object": "object-service",
+    "inspect": "inspect",
+    "control": "control",
+    **dict.fromkeys(_STUBBED, "other-services"),
+}
+_GROUPS = "task-groups"
 
+_HTTP_API = Path(__file__).parents[1] / "reference" / "http-api"
 _AZURE_CASES = Path(__file__).parents[2] / "tests" / "gateway" / "azure_cases.toml"
 _AZURE_PAGES = "https://learn.microsoft.com/rest/api/storageservices/"
 _OTHER_REQUESTS = "Other requests"
@@ -114,6 +117,16 @@ def index() -> str:
     return _table(["method", "request", "clients"], rows)
 
 
+def groups() -> str:
+    """A row for each page of methods, with the first sentence of the page."""
+    rows = []
+    for page in dict.fromkeys(("tasks", _GROUPS, *_PAGE_OF_MODULE.values(), *_PAGE_OF_SERVICE.values())):
+        text = (_HTTP_API / f"{page}.md").read_text()
+        title, sentence = text.removeprefix("# HTTP API: ").partition(".")[0].split("\n\n")
+        rows.append([f"[{title.capitalize()}](http-api/{page}.md)", f"{sentence}.".replace("\n", " ")])
+    return _table(["page", "what for"], rows)
+
+
 def not_served() -> str:
     """A row for each method of the published clients that the server does not serve."""
     names = sorted({name for known in CLIENTS.values() for name in known} - SERVED.keys())
@@ -128,7 +141,7 @@ def _page_of(endpoint: Endpoint) -> str:
     if endpoint.service in _PAGE_OF_SERVICE:
         return _PAGE_OF_SERVICE[endpoint.service]
     if endpoint.route.startswith("/task-group/"):
-        return "task-groups"
+        return _GROUPS
     return _PAGE_OF_MODULE[endpoint.handler.__module__.rpartition(".")[2]]
 
 
@@ -366,11 +379,11 @@ def azure() -> str:
     placeholders = [[f"`{{{name}}}`", meaning] for name, meaning in content["placeholders"].items()]
     sections = [f"## {name}\n\n{_table(heads, rows)}" for name, rows in tables.items() if rows]
     count = (
-        f"The tables have {len(content['case'])} requests. Each name links to the page of Azure that says "
-        "what the answer is. If there is no such page, the source stands below the name; *chosen here* means "
-        "that no page of Azure says it. Each answer also has `x-ms-version`, `x-ms-request-id` and `Date`. "
-        "The message of each error also has the time and the request id. If the column *Azurite* is "
-        "empty, Azurite answers the same.\n"
+        f"These are {len(content['case'])} requests. Each name links to the page of Azure that has the "
+        "answer. If none does, the source stands below the name; *chosen here* means that no page of "
+        "Azure says it. Each answer also has `x-ms-version`, `x-ms-request-id` and `Date`. The message of an "
+        "error also has the time and the request id. If the column *Azurite* is empty, Azurite answers the "
+        "same.\n"
     )
     return "\n".join([count, _table(["placeholder", "stands for"], placeholders), *sections])
 
@@ -433,6 +446,7 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 _GENERATORS: Mapping[str, Callable[..., str]] = {
     "index": index,
+    "groups": groups,
     "not-served": not_served,
     "endpoints": endpoints,
     "shapes": schema_tables.shapes,
