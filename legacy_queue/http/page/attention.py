@@ -18,17 +18,25 @@ _MAX_CARDS = 3  # of a kind
 _MAX_COMPARED = 50  # pools, with the names that workers ask for
 
 
+Gravity = Literal["bad", "warn", "info"]
+_GRAVITIES: Sequence[Gravity] = ("bad", "warn", "info")
+
+
 class Card(NamedTuple):
     """What is wrong, the facts, and the page that shows more, "" if there is none."""
 
-    gravity: Literal["bad", "warn", "info"]
+    gravity: Gravity
     title: str
     text: str
     href: str = ""
 
 
-def attention(site: Site, pools: Sequence[Pool], recent: RecentEvents) -> Iterator[Card]:
+def attention(site: Site, pools: Sequence[Pool], recent: RecentEvents) -> list[Card]:
     """The cards. Of pools without workers, the one with the fewest tasks is first: it may be misspelled."""
+    return sorted(_cards(site, pools, recent), key=lambda card: _GRAVITIES.index(card.gravity))
+
+
+def _cards(site: Site, pools: Sequence[Pool], recent: RecentEvents) -> Iterator[Card]:
     services = site.services
     now = services.clock.now()
     if storage_warning := services.account.warning():
@@ -82,7 +90,12 @@ def _lost(claim: LostClaim, pools: Sequence[Pool], now: datetime) -> Card:
     )
     since = "It has called again since." if called else "It has not called since."
     text = f"{age_words((now - claim.time).total_seconds())} ago, in {claim.task_queue_id}. {since}"
-    return Card("bad", f"{claim.worker} let its claim expire", text, f"/ui/tasks/{claim.task_id}")
+    return Card(
+        "warn" if called else "bad",
+        f"{claim.worker} let its claim expire",
+        text,
+        f"/ui/tasks/{claim.task_id}",
+    )
 
 
 def _stopped(group_id: str, states: Mapping[str, int]) -> Card:

@@ -190,7 +190,7 @@ def overview_page(call: Call, site: Site) -> Values:
         "recent": recent,
         "is_whole_hour": recent.since == now - RECENT,
         "has_others": bool(services.processes.others()),
-        "attention": [*attention(site, pools, recent)],
+        "attention": attention(site, pools, recent),
         "pools": found[start : start + _POOLS],
         "most": max((pool.pending for pool in pools), default=0),
         "total": len(found),
