@@ -1,7 +1,7 @@
-"""Pages of lists: limited in items and in bytes, and a few at a time.
+"""Reads lists page by page. A page is limited in items and in bytes, and few pages are read at the same time.
 
 A list is read a few rows at a time. Each item becomes JSON at once, so that no page is in memory twice. The
-server limits the pages that wait for their clients: see ``server.client_socket``.
+server limits how many pages wait for their clients: see ``server.client_socket``.
 """
 
 import sys
@@ -17,19 +17,19 @@ from legacy_queue.services.concurrency import map_concurrently
 Position = TypeVar("Position")
 Listed = TypeVar("Listed")
 
-MAX_PAGE_BYTES = 4 * 1024 * 1024  # of JSON, roughly
+MAX_PAGE_BYTES = 4 * 1024 * 1024  # approximate size of the JSON
 _MAX_ROWS = 100  # in one read
 
-_reading = BoundedSemaphore(8)  # pages at once in this process, each of which may take megabytes
+_reading = BoundedSemaphore(8)  # pages read at the same time in this process; each may take megabytes
 
 
 @dataclass(frozen=True)
 class Page(Generic[Position]):
-    """The items as JSON; the list continues behind the position ``after``, None at its end."""
+    """A page: its items as JSON. The list continues after the position ``after``. At the end that is None."""
 
     items: Sequence[bytes]
     after: Position | None
-    total: int | None = None  # items of the whole list, where that is known
+    total: int | None = None  # items of the whole list, if their number is known
 
 
 def read_page(
@@ -40,11 +40,12 @@ def read_page(
     render: Callable[[Listed], bytes | None],
     concurrency: int = 1,
 ) -> Page[Position]:
-    """A page of ``limit`` rows behind the position ``after``; it ends early at about ``MAX_PAGE_BYTES``.
+    """Returns a page of ``limit`` rows after the position ``after``. It ends early at about
+    ``MAX_PAGE_BYTES``.
 
-    ``read`` returns that number of rows behind a position, fewer only at the end. ``position`` is the
-    position of a row. A row that renders as None is counted, but left out. ``concurrency`` rows are rendered
-    concurrently.
+    ``read`` returns the wanted number of rows after a position, and fewer only at the end of the list.
+    ``position`` returns the position of a row. If ``render`` returns None for a row, the row counts, but is
+    left out. ``concurrency`` rows are rendered at the same time.
     """
     left = read_rows(read, position, after, limit + 1)
     ahead: deque[Listed] = deque()
@@ -75,7 +76,10 @@ def read_rows(
     after: Position,
     limit: int = sys.maxsize,
 ) -> Iterator[Listed]:
-    """Up to ``limit`` rows behind the position ``after``, read when they are needed: see ``read_page``."""
+    """Yields up to ``limit`` rows after the position ``after``. They are read when they are needed.
+
+    The parameters are as for ``read_page``.
+    """
     while limit:
         count = min(limit, _MAX_ROWS)
         rows = read(after, count)

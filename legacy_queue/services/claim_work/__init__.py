@@ -1,6 +1,6 @@
 """claimWork: the long poll of workers that never see a message.
 
-Of the requests that wait for a pool, one polls for all, at once when this process offers a task there. A
-message that is received here is claimed or made visible again; a claim itself is decided and written by
-``tasks`` alone.
+One of the requests that wait for a pool polls for all of them. It polls at once when this process offers a
+task there. A message that is received here is either claimed or made visible again. Only ``tasks`` decides
+and writes claims.
 """

@@ -1,4 +1,6 @@
-"""claimWork: a long poll on the queues that legacy workers poll themselves, and claims with its messages."""
+"""claimWork: polls for a worker the queues that legacy workers poll themselves, and claims with the
+messages.
+"""
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -22,11 +24,11 @@ log = structlog.get_logger()
 
 ClaimAnswer = Mapping[str, Any]  # the body that claimTask answers
 
-_RETRY_AFTER = timedelta(seconds=2)  # for a message that could not be claimed
+_RETRY_AFTER = timedelta(seconds=2)  # when a message is visible again after its claim has failed
 
 
 class ClaimWork:
-    """Long polls for work: a request waits until ``timeout``."""
+    """Answers claimWork. A request waits for work until the ``timeout``."""
 
     def __init__(
         self,
@@ -57,12 +59,11 @@ class ClaimWork:
         names_task_queue: bool = False,
         max_wait: timedelta | None = None,
     ) -> Mapping[str, Any]:
-        """The body that claimWork answers: up to ``count`` claims as soon as there are any, none after the
-        timeout.
+        """Returns the body that claimWork answers: up to ``count`` claims as soon as there are any.
 
-        A quarantined worker gets none. When the client has disconnected, nothing stays claimed.
-        ``names_task_queue``: the client called by taskQueueId. With a timeout or ``max_wait`` of 0 the answer
-        comes after one poll of each queue. Raises ServiceUnavailable.
+        After the timeout there are none. A quarantined worker gets none. If the client has disconnected,
+        nothing stays claimed. ``names_task_queue``: the client called by taskQueueId. If the timeout or
+        ``max_wait`` is 0, the answer comes after one poll of each queue. Raises ServiceUnavailable.
         """
         method = TODAYS_CLAIM_WORK if names_task_queue else CLAIM_WORK
         wait = self._timeout if max_wait is None else min(max_wait, self._timeout)
@@ -90,14 +91,14 @@ class ClaimWork:
                 if not claims:
                     raise
                 log.info("work-not-claimed", why=repr(error))
-                break  # the claims must reach the worker
+                break  # the claims that exist must reach the worker
             if not polled:
                 break
             claimed = self._claim_polled(polled, worker)
             claims += claimed
             if len(claimed) == len(polled):
                 break
-            if claims:  # a duplicate has left room: for what is there now, without a wait
+            if claims:  # a duplicate was not claimed: try to fill its place, but without waiting
                 request.count = request.count - len(claimed)
                 request.polls_once = True
         if claims and request.is_disconnected():
@@ -106,8 +107,10 @@ class ClaimWork:
         return claims
 
     def _polled(self, request: WaitingRequest, end: timedelta, path: WorkerPath) -> Sequence[QueueAndMessage]:
-        """The messages that the worker may claim now, none when it is to be answered. Raises
-        ServiceUnavailable.
+        """Returns the messages that the worker may claim now. If there are none, the request must be
+        answered.
+
+        Raises ServiceUnavailable.
         """
         pool_id = path.provisioner_id, path.worker_type
         polled = self._poller.wait(pool_id, request, end - self._clock.monotonic())
@@ -128,7 +131,8 @@ class ClaimWork:
                 log.info("work-not-claimed", message_id=message.lease.message_id, why=error.message)
                 self._poller.release(queue, message, _RETRY_AFTER)
             except Exception:
-                log.exception("work-not-claimed", message_id=message.lease.message_id)  # it is visible again
+                # it becomes visible again
+                log.exception("work-not-claimed", message_id=message.lease.message_id)
             return None
 
         return [claim for claim in map_concurrently(claim, polled, self._threads) if claim]

@@ -1,7 +1,8 @@
-"""Notices what other processes offer.
+"""Notices when other processes offer work.
 
-Embedded storage shows that another process has written: its version changes. Elsewhere processes tell each
-other, see ``process.offers``. Where there is only one process, there is nothing to notice.
+Embedded storage has a version, which changes when another process writes. On other storages the processes
+announce their offers to each other: see ``process.offers``. If there is only one process, there is nothing to
+notice.
 """
 
 from collections.abc import Callable
@@ -14,18 +15,18 @@ from legacy_queue.services.claim_work.work_poller import WorkPoller
 from legacy_queue.services.process.offers import Offers
 
 _VERSION_INTERVAL = timedelta(seconds=0.025)
-_EXCHANGE_INTERVAL = timedelta(seconds=0.7)  # another process's offer is polled within two of them
-_POOL_INTERVAL = timedelta(milliseconds=2)  # for each pool that is polled
+_EXCHANGE_INTERVAL = timedelta(seconds=0.7)  # within two of them, this process polls for another's offer
+_POOL_INTERVAL = timedelta(milliseconds=2)  # in addition, for each pool that is polled
 
 
 class OfferWatch:
-    """Makes the poller poll for what other processes offer."""
+    """Makes the poller poll for the work that other processes offer."""
 
     def __init__(
         self, poller: WorkPoller, clock: Clock, version: Callable[[], int] | None, offers: Offers | None
     ) -> None:
-        """``version`` is that of StorageAccount. ``offers`` is None where processes tell each
-        other nothing.
+        """``version`` is ``StorageAccount.version``. ``offers`` is None if processes do not announce
+        offers.
         """
         self._poller = poller
         self._clock = clock
@@ -36,16 +37,16 @@ class OfferWatch:
 
     @property
     def interval(self) -> timedelta | None:
-        """How often to ``check``, None for never."""
+        """How often to call ``check``. None means never."""
         if self._offers:
             return _EXCHANGE_INTERVAL
         return _VERSION_INTERVAL if self._version else None
 
     def check(self) -> None:
-        """Poll at once what another process has offered, or where it has written since the last call. Tell
-        other processes what this one has offered. Raises ServiceUnavailable.
+        """Poll at once if another process has offered work, or has written since the last call.
 
-        The more pools are polled, the longer it waits in between, so that busy neighbours cost little.
+        Also announces to other processes what this one has offered. The more pools are polled, the longer it
+        waits in between, so that busy other processes cost little. Raises ServiceUnavailable.
         """
         pools = self._poller.pools
         if self._offers:

@@ -1,39 +1,44 @@
-"""Polls for the requests of this process that wait for work.
+"""Polls the queues for the requests of this process that wait for work.
 
 The rule
 --------
-Of the requests that wait for work of a pool, one polls for all: the leader. It asks the pool's queues in the
-order of their priority, except those that are known to be empty, until each request has its messages. Each
-message goes to the request that has the fewest. When the leader is answered, another request leads.
+One of the requests that wait for work of a pool polls for all of them. It is the leader. The leader polls the
+queues of the pool in the order of their priority until each request has its messages. It leaves out the
+queues
+that are known to be empty. Each message goes to the request that has the fewest. When the leader is answered,
+another request leads.
 
-A queue is known to be empty once it was asked and had no message. This ends
+A queue is known to be empty when a poll has found no message there. It is no longer known to be empty
 
-- when this process offers a message there, or is told that another process has: the leader asks at once;
-- when other processes may have offered messages (``poll_now``): the leader asks at once, too;
-- 0.9 seconds after it was asked, or later if requests wait for many pools: somebody may not have told.
+- when this process offers a message there, or learns that another process has: the leader polls at once;
+- when other processes may have offered messages (``poll_now``): the leader polls at once, too;
+- 0.9 seconds after the poll, or later if requests wait for many pools: an offer may not have been announced.
 
 The theory
 ----------
-There are no threads but those of the requests. So a pool costs the same for any number of requests, a process
-that nobody asks for work does nothing, and the thread that has polled a task can claim it.
+There are no threads except those of the requests. So the cost of a pool does not depend on the number of its
+requests. A process does nothing if nobody asks it for work. And the thread that has received a message can
+claim
+the task.
 
-A message that a poll has missed was offered after its queue was asked. So a queue counts as empty from before
-it is asked, and both an offer and a message take that back. No offer is lost while an answer is under way.
+If a poll misses a message, the message was offered after the poll began. So a queue counts as empty from the
+time before its poll, and both an offer and a received message take that back. No offer is lost during a poll.
 
-Polls that find nothing must not slow other calls. Two bounds see to that: how many pools are polled at a
-time, and how many empty queues are asked in a second. An offer of this process goes around the first: behind
-the polls of many idle pools, a worker would get its task seconds late.
+Polls that find nothing must not make other calls slow. So there are two limits: how many pools are polled at
+the same time, and how many empty queues are polled in a second. An offer of this process ignores the first
+limit: otherwise a worker could wait for seconds behind the polls of many idle pools.
 
 What is ugly, and why it stays
 ------------------------------
-- The flag of a request only says that its thread has something to do. The fields say what: it is answered,
-  or it is to lead, or a queue is to be asked. A thread cannot wait for several flags.
-- A leader that is answered leaves the rest of its poll to the next one. Otherwise, its worker would wait for
-  the polls of the others. The queues that it has not asked are not known to be empty, so nothing is missed.
-- The answer of a leader can be late by one operation of the storage. A thread of its own for each pool would
-  prevent that, and would cost more than it gives.
-- With ``polls_once`` a request polls for itself alone: it is promised a poll of each queue, also of those
-  that are known to be empty, and the others must not wait for that.
+- The flag of a request only says that its thread has something to do. The fields say what: the request is
+  answered, or it must lead, or a queue must be polled. A thread cannot wait for several flags.
+- A leader that is answered leaves the rest of its poll to the next leader. Otherwise its worker would wait
+  for the polls of the others. The queues that it has not polled are not known to be empty, so nothing is
+  missed.
+- The answer to a leader can be late by one operation of the storage. One more thread for each pool would
+  prevent that, but it would cost more than it is worth.
+- A request with ``polls_once`` polls only for itself. It must poll each queue, even the ones that are known
+  to be empty, and the others must not wait for that.
 """
 
 import threading
@@ -55,15 +60,15 @@ from legacy_queue.stores import WorkQueues
 
 log = structlog.get_logger()
 
-POLL_LEASE = timedelta(seconds=20)  # on a polled message: claiming takes less, retries to storage included
-POLL_INTERVAL = timedelta(seconds=0.9)  # claiming included, other processes' work is found within a second
-MAX_ASKED = 200  # empty queues in a second
-MAX_ASKED_IF_TOLD = 1  # where other processes tell of their offers
-_MARGIN = timedelta(seconds=0.1)  # queues that become due within it are asked together
-_CHECK_INTERVAL = timedelta(seconds=5)  # of a connection: it is also checked before it gets a message
-_MAX_MESSAGES = 32  # in a receive, by Azure
-_MAX_IDLE = 1000  # pools that nobody waits for, whose empty queues are remembered
-_ONE_POLL = timedelta(seconds=20)  # at most, for a request that does not wait
+POLL_LEASE = timedelta(seconds=20)  # of a polled message; a claim takes less, even with retries
+POLL_INTERVAL = timedelta(seconds=0.9)  # so work from other processes is found and claimed in a second
+MAX_ASKED = 200  # empty queues that are polled in a second
+MAX_ASKED_IF_TOLD = 1  # the same, if other processes announce their offers
+_MARGIN = timedelta(seconds=0.1)  # queues that become due within this time are polled together
+_CHECK_INTERVAL = timedelta(seconds=5)  # how often a connection is checked, besides before each message
+_MAX_MESSAGES = 32  # Azure's limit for one receive
+_MAX_IDLE = 1000  # pools without requests whose empty queues are remembered
+_ONE_POLL = timedelta(seconds=20)  # time limit of a request that does not wait
 _NO_DELAY = timedelta(0)
 _LONG = timedelta(days=1)
 
@@ -73,20 +78,20 @@ QueueAndMessage = tuple[WorkQueue, QueuedMessage]
 
 @dataclass(eq=False)
 class WaitingRequest:
-    """A request that waits for up to ``count`` messages. With 0 it only waits."""
+    """A request that waits for up to ``count`` messages. If that is 0, it only waits."""
 
     count: int
-    # cheap, and safe to call from any thread
+    # must be cheap, and callable from any thread
     is_disconnected: Callable[[], bool]
     since: timedelta
-    # it does not wait: it gets what one poll of each queue finds
+    # whether it does not wait, and gets only what one poll of each queue finds
     polls_once: bool = False
     polled: list[QueueAndMessage] = field(default_factory=list)
-    # it no longer waits
+    # whether it no longer waits
     is_answered: bool = False
     # why it cannot get any message
     failure: ServiceUnavailable | None = None
-    # its thread has something to do
+    # set when its thread has something to do
     flag: threading.Event = field(default_factory=threading.Event)
 
     @property
@@ -99,19 +104,19 @@ class _Pool:
     id: PoolId
     # highest priority first
     queues: Sequence[WorkQueue]
-    # in the order of their coming
+    # in the order in which they came
     waiting: dict[WaitingRequest, None] = field(default_factory=dict)
-    # one of these; None while the next one is about to lead, or if none wants messages
+    # one of the waiting requests; None until the next one leads, or if none wants messages
     leader: WaitingRequest | None = None
-    # the queues that are known to be empty, and when each was asked
+    # the queues that are known to be empty, and when each was polled
     empty: dict[WorkQueue, timedelta] = field(default_factory=dict)
-    # when the leader last checked the connections of all
+    # when the leader last checked the connections of all requests
     checked: timedelta = _NO_DELAY
-    # this process has offered a message since all queues were known to be empty
+    # whether this process has offered a message since all queues were known to be empty
     has_offer: bool = False
 
     def wanted(self) -> int:
-        """How many messages the requests wait for, counted up to the most that a receive may ask for."""
+        """How many messages the requests wait for, but at most as many as one receive may ask for."""
         count = 0
         for request in self.waiting:
             count += request.capacity
@@ -120,13 +125,13 @@ class _Pool:
         return count
 
     def flag_leader(self) -> None:
-        """The queues that are known to be empty are others than before."""
+        """Wake the leader, because the set of queues that are known to be empty has changed."""
         if self.leader:
             self.leader.flag.set()
 
 
 class WorkPoller:
-    """Gives each message that it receives to one waiting request."""
+    """Receives messages, and gives each to one waiting request."""
 
     def __init__(
         self,
@@ -137,8 +142,10 @@ class WorkPoller:
         max_polls: int = 4,
         offers: Offers | None = None,
     ) -> None:
-        """It pauses while the gate is closed. While ``max_polls`` pools are polled, no other pool is but
-        one with an offer. ``offers`` is None where processes do not tell each other what they offer.
+        """No queue is polled while the gate is closed.
+
+        While ``max_polls`` pools are polled, another pool is polled only if this process has an offer for it.
+        ``offers`` is None if processes do not announce their offers.
         """
         self._queues = queues
         self._clock = clock
@@ -146,30 +153,30 @@ class WorkPoller:
         self._gate = gate
         self._max_polls = max_polls
         self._offers = offers
-        # those that requests wait for
+        # the pools that requests wait for
         self._pools: dict[PoolId, _Pool] = {}
-        # those that requests waited for last: the next one asks no queue that was empty just now
+        # pools that requests have waited for: the next request need not poll queues that were empty just now
         self._idle: dict[PoolId, _Pool] = {}
         # how many pools are polled now
         self._polls = 0
-        # the leaders that wait until there are fewer, in the order of their coming
+        # the leaders that wait until fewer pools are polled, in the order in which they came
         self._held_up: dict[WaitingRequest, None] = {}
         self._has_ended = False
-        # of pools and requests
+        # protects pools and requests
         self._lock = threading.Lock()
 
     def wait(self, pool_id: PoolId, request: WaitingRequest, timeout: timedelta) -> Sequence[QueueAndMessage]:
-        """The messages of the request, as soon as it has any: the caller is responsible for them.
+        """Returns messages for the request as soon as there are any. Then the caller is responsible for them.
 
-        None after the timeout, which one that ``polls_once`` does not have, and when the client has
-        disconnected. Raises ServiceUnavailable if it cannot get any.
+        Returns none after the timeout, or when the client has disconnected. The timeout does not apply to a
+        request that ``polls_once``. Raises ServiceUnavailable if no message can be got.
         """
         pool = self._join(pool_id, request)
         try:
             self._wait(pool, request, _ONE_POLL if request.polls_once else timeout)
         finally:
-            # from here on ``_distribute`` gives it no message: what it took out below would be hidden from
-            # all workers until the end of the lease, if another came after it
+            # From here on ``_distribute`` gives it no message. One that came after ``request.polled`` is
+            # taken below would be hidden from all workers until the end of its lease.
             with self._lock:
                 self._leave(pool, request)
         polled = request.polled
@@ -179,14 +186,14 @@ class WorkPoller:
         return polled
 
     def on_offer(self, queue: WorkQueue, delay: timedelta = _NO_DELAY) -> None:
-        """Poll the queue once its new message is visible, in any process, if a request waits for it."""
+        """Once the new message is visible, poll the queue in any process in which a request waits for it."""
         if self._offers:
             self._offers.on_offer(queue, delay)
         if delay <= _NO_DELAY:
             self.offered(queue)
 
     def offered(self, queue: WorkQueue) -> None:
-        """The queue has a visible message: poll it at once if a request of this process waits for it."""
+        """Poll the queue at once if a request of this process waits for it: it has a visible message."""
         pool_id = queue.provisioner_id, queue.worker_type
         with self._lock:
             pool = self._pools.get(pool_id) or self._idle.get(pool_id)
@@ -196,7 +203,7 @@ class WorkPoller:
                 pool.flag_leader()
 
     def poll_now(self) -> None:
-        """Poll all queues for all waiting requests: there may be work that this process did not offer."""
+        """Poll all queues for all waiting requests, because other processes may have offered work."""
         with self._lock:
             self._idle.clear()
             for pool in self._pools.values():
@@ -204,7 +211,7 @@ class WorkPoller:
                 pool.flag_leader()
 
     def release(self, queue: WorkQueue, message: QueuedMessage, delay: timedelta = _NO_DELAY) -> None:
-        """Make a polled message visible again after ``delay``, or at the end of its lease if that fails."""
+        """Make a polled message visible again after ``delay``. If that fails, its lease ends by itself."""
         with suppress(LeaseLost, ServiceUnavailable):
             self._queues.hide(queue, message.lease, message.text, delay)
             if self._offers:
@@ -213,7 +220,7 @@ class WorkPoller:
             self.offered(queue)
 
     def end(self) -> None:
-        """Answer all requests that wait now or later: the process stops."""
+        """Answer all requests that wait now or later, because the process stops."""
         with self._lock:
             self._has_ended = True
         for pool in [*self._pools.values()]:
@@ -221,11 +228,11 @@ class WorkPoller:
 
     @property
     def pools(self) -> int:
-        """For how many pools requests wait now."""
+        """How many pools have waiting requests now."""
         return len(self._pools)
 
     def waiting(self) -> int:
-        """How many requests wait now."""
+        """Returns how many requests wait now."""
         return sum(len(pool.waiting) for pool in [*self._pools.values()])
 
     def _join(self, pool_id: PoolId, request: WaitingRequest) -> _Pool:
@@ -240,7 +247,7 @@ class WorkPoller:
         return pool
 
     def _leave(self, pool: _Pool, request: WaitingRequest) -> None:
-        """The request no longer waits. If it was the leader, another one is. Safe to repeat."""
+        """Remove the request. If it was the leader, wake another one to lead. Safe to repeat."""
         pool.waiting.pop(request, None)
         self._held_up.pop(request, None)
         self._flag_held_up()
@@ -255,7 +262,7 @@ class WorkPoller:
                 del self._idle[next(iter(self._idle))]
 
     def _flag_held_up(self) -> None:
-        """Let the next leader poll if it may. It stays the next one until it polls or leaves."""
+        """Wake the next held-up leader if it may poll. It stays the next one until it polls or leaves."""
         if self._held_up and self._polls < self._max_polls:
             next(iter(self._held_up)).flag.set()
 
@@ -270,10 +277,10 @@ class WorkPoller:
                 request.flag.set()
 
     def _wait(self, pool: _Pool, request: WaitingRequest, timeout: timedelta) -> None:
-        """Return when the request is answered, or its time is up, or its client has disconnected."""
+        """Wait until the request is answered, its time is up, or its client has disconnected."""
         end = self._clock.monotonic() + timeout
         while True:
-            request.flag.clear()  # first: it is set after what it stands for
+            request.flag.clear()  # before the fields are read, because it is set after they change
             left = end - self._clock.monotonic()
             if request.is_answered or left <= _NO_DELAY:
                 return
@@ -289,15 +296,16 @@ class WorkPoller:
                 return
 
     def _check_connections(self, pool: _Pool, request: WaitingRequest) -> None:
-        """Answer the requests whose clients have disconnected, if the request leads."""
+        """If the request leads, answer the requests whose clients have disconnected."""
         now = self._clock.monotonic()
         if pool.leader is request and pool.checked + _CHECK_INTERVAL <= now:
             pool.checked = now
             self._answer(pool, [each for each in [*pool.waiting] if each.is_disconnected()])
 
     def _until_poll(self, pool: _Pool, request: WaitingRequest) -> timedelta:
-        """When the request must poll, if it leads; at the latest when it must check its connection. If that
-        is now, its poll counts from now on.
+        """Returns how long the request may wait until it must poll, if it leads, or check its connection.
+
+        If it must poll now, its poll counts from now on.
         """
         with self._lock:
             if request.count and not pool.leader:
@@ -314,7 +322,9 @@ class WorkPoller:
             return min(_CHECK_INTERVAL, pause)
 
     def _until_due(self, pool: _Pool) -> timedelta:
-        """When a queue of the pool must be asked. What is known for too long is forgotten."""
+        """Returns how long until a queue of the pool must be polled. Forgets outdated knowledge of empty
+        queues.
+        """
         now = self._clock.monotonic()
         since = min(pool.empty.values(), default=now)
         asked = MAX_ASKED_IF_TOLD if self._offers and self._offers.is_told(since) else MAX_ASKED
@@ -327,14 +337,14 @@ class WorkPoller:
         return since + interval - now
 
     def _poll(self, pool: _Pool, leader: WaitingRequest, end: timedelta) -> None:
-        """Poll until the leader is answered, or its time is up, or all queues were asked."""
+        """Poll until the leader is answered, its time is up, or all queues have been polled."""
         failure = None
         try:
             with self._gate.pass_through():
                 for queue in pool.queues:
                     self._receive(pool, queue)
                     if leader.is_answered or self._clock.monotonic() >= end:
-                        return  # the next leader asks the others
+                        return  # the next leader polls the others
         except ServiceUnavailable as error:
             failure = error
         except Exception:
@@ -350,7 +360,7 @@ class WorkPoller:
         self._answer(pool, [each for each in [*pool.waiting] if each.polled or failure], failure)
 
     def _receive(self, pool: _Pool, queue: WorkQueue) -> None:
-        """Ask until no request wants a message, or the queue had fewer messages than were requested."""
+        """Receive until no request wants a message, or the queue has fewer messages than were asked for."""
         while True:
             with self._lock:
                 if queue in pool.empty:
@@ -364,12 +374,12 @@ class WorkPoller:
                 with self._lock:
                     pool.empty.pop(queue, None)
                 self._distribute(pool, queue, messages)
-            # fewer than requested: the queue had no more, and the next one may
+            # If it had fewer than asked for, it is empty, and the next queue may have more.
             if len(messages) < count:
                 return
 
     def _distribute(self, pool: _Pool, queue: WorkQueue, messages: Sequence[QueuedMessage]) -> None:
-        """Give each request a message in turn, unless its client has disconnected."""
+        """Give each request one message after the other, unless its client has disconnected."""
         left = deque(messages)
         with self._lock:
             requests = deque(sorted(pool.waiting, key=lambda each: (len(each.polled), each.since)))
@@ -379,11 +389,11 @@ class WorkPoller:
                 self._answer(pool, [request])
                 continue
             with self._lock:
-                # it wants none, or its time was just up: ``wait`` has taken its messages already
+                # it wants no more, or its time was up just now and ``wait`` has already taken its messages
                 if not request.capacity or request not in pool.waiting:
                     continue
                 request.polled.append((queue, left.popleft()))
-            # behind the others: ten workers get one task each before one gets ten
+            # it goes to the end of the line: ten workers get one task each before one worker gets ten
             if request.capacity:
                 requests.append(request)
             else:

@@ -1,6 +1,7 @@
-"""Which pending runs have no message.
+"""Finds pending runs that have lost their message.
 
-Where storage shows its messages, each is looked for. Elsewhere only their number can tell, for a whole pool.
+If storage shows its messages, each message is looked for. Otherwise only the number of messages of a whole
+pool can show that some are missing.
 """
 
 from array import array
@@ -17,18 +18,18 @@ from legacy_queue.ports.queue import MAX_COUNT
 from legacy_queue.services.tasks.task_queues import TaskQueues
 from legacy_queue.stores import WorkQueues
 
-_YIELD_AFTER = 250  # messages: each takes 10 µs
-_AHEAD = 3  # a message of the run, or of one or two after it, which a claim left: see ``transitions.claim``
-# How long what was read is used. A run that has been pending for FIRST_LOOK had its message before.
+_YIELD_AFTER = 250  # messages, of which each takes 10 µs
+_AHEAD = 3  # a claim may leave a message for one or two runs ahead: see ``transitions.claim``
+# How long a reading is used. A run that has been pending for FIRST_LOOK had its message before the reading.
 _MAX_AGE = FIRST_LOOK / 2
-_PARTS = 4096  # of the hashes, since each look-up searches one from its begin
-_ANY = ""  # queue, of a run that was offered since
+_PARTS = 4096  # parts of the hashes, because each look-up searches a part from its beginning
+_ANY = ""  # stands for any queue: the run was offered after the reading
 
-_Message = tuple[str, int, str]  # the taskId and run that it is for, and the name of its queue
+_Message = tuple[str, int, str]  # taskId and runId in a message, and the name of its queue
 
 
 class LostMessages:
-    """Keeps 8 bytes of each message in memory: its hash."""
+    """Finds lost messages. It keeps a hash of each message in memory: 8 bytes."""
 
     def __init__(
         self, queues: WorkQueues, task_queues: TaskQueues, secrets: Sequence[bytes], clock: Clock
@@ -37,14 +38,14 @@ class LostMessages:
         self._task_queues = task_queues
         self._secrets = secrets
         self._clock = clock
-        self._began: datetime | None = None  # the reading of what follows
+        self._began: datetime | None = None  # when the messages were read
         self._lacking: dict[str, bool] = {}  # by taskQueueId
         self._hashes: Sequence[MutableSequence[int]] = []  # of messages
 
     def has_none(self, task: Task) -> bool:
         """Whether a run that has been pending for ``FIRST_LOOK`` may have no message.
 
-        The caller then offers it, and says so to ``note_offer``. Raises ServiceUnavailable.
+        Then the caller must offer it and call ``note_offer``. Raises ServiceUnavailable.
         """
         now = self._clock.now()
         if self._began is None or abs(now - self._began) > _MAX_AGE:
@@ -59,11 +60,11 @@ class LostMessages:
         return not any(self._has((task.task_id, run_id, name)) for run_id in range(first, first + _AHEAD))
 
     def note_offer(self, task: Task) -> None:
-        """Its pending run has a message since: a page of the sweep that is done again does not offer it."""
+        """Record that the pending run has a message now, so that a repeated page does not offer it again."""
         self._add((task.task_id, len(task.runs) - 1, _ANY))
 
     def messages_needed(self, task_queue_id: str) -> int | None:
-        """How many tasks need a message; None where it is not their number that tells."""
+        """Returns how many tasks need a message, or None if storage shows each message."""
         return None if self._queues.shows_messages else self._task_queues.messages_needed(task_queue_id)
 
     def _is_lacking(self, task: Task) -> bool:

@@ -1,4 +1,4 @@
-"""How many tasks of each pool are pending or claimed."""
+"""Counts and lists the pending and the claimed tasks of each pool."""
 
 from collections.abc import Callable, Mapping
 from datetime import timedelta
@@ -12,23 +12,23 @@ from legacy_queue.services.tasks.listing import Listing
 from legacy_queue.stores import OpenTasks, TaskStore
 from legacy_queue.stores.open_tasks import OpenCount
 
-MAX_AGE = timedelta(seconds=2)  # the original's 20 s start machines for work that is done already
-MAX_SHARE_OF_TIME = 4  # a reading is used for 4 times as long as it took
+MAX_AGE = timedelta(seconds=2)  # the original's 20 s would start machines for work that is already done
+MAX_SHARE_OF_TIME = 4  # a reading is used for at least 4 times as long as it took
 
 
 class _Reading(NamedTuple):
-    """The open tasks, used until that moment of the monotonic clock."""
+    """The open tasks, and until when they are used, on the monotonic clock."""
 
     open_tasks: OpenTasks
     until: timedelta
 
 
 class TaskQueues:
-    """Reads the table once for all callers and all pools. Changes of this process are included at once.
+    """Reads the table once for all callers and all pools.
 
-    Changes of other processes are included after 2 s, or after four times the duration of a reading, if that
-    is longer: so at most a quarter of the time is spent reading. Raises ServiceUnavailable, also to the
-    callers that share the reading; the next call reads again.
+    Changes by this process are included at once. Changes by other processes are included after 2 s, or after
+    four times the duration of a reading if that is longer. So reading takes at most a quarter of the time. If
+    a reading fails, all callers that share it get ServiceUnavailable, and the next call reads again.
     """
 
     def __init__(self, tasks: TaskStore, listing: Listing, clock: Clock) -> None:
@@ -39,22 +39,22 @@ class TaskQueues:
         self._read = SingleFlight(self._read_open_tasks)
 
     def counts(self, task_queue_ids: list[str]) -> list[tuple[int, int]]:
-        """How many tasks of each are pending, and how many are claimed."""
+        """Returns for each pool how many tasks are pending, and how many are claimed."""
         open_tasks = self._open_tasks()
         return [open_tasks.counts(task_queue_id) for task_queue_id in task_queue_ids]
 
     def messages_needed(self, task_queue_id: str) -> int:
-        """How many tasks of it need a message."""
+        """Returns how many tasks of the pool need a message."""
         return self._open_tasks().messages_needed(task_queue_id)
 
     def open_counts(self) -> Mapping[tuple[str, str, str], OpenCount]:
-        """The unresolved tasks by taskQueueId, priority and state."""
+        """Returns the counts of open tasks by taskQueueId, priority and state."""
         return self._open_tasks().open_counts()
 
     def known_counts(self, *, is_alone: bool) -> Mapping[tuple[str, str, str], OpenCount] | None:
-        """``open_counts`` without a read of storage; None if this process does not know them.
+        """Returns ``open_counts`` without a read of storage, or None if this process does not know them.
 
-        ``is_alone``: no other process changes tasks, so what was read is still true.
+        ``is_alone``: no other process changes tasks, so an old reading is still true.
         """
         reading = self._reading
         if reading is None or reading.open_tasks.is_full:
@@ -69,9 +69,10 @@ class TaskQueues:
     def tasks(
         self, task_queue_id: str, state: str, after: str, limit: int, render: Callable[[Task], bytes]
     ) -> Page[str]:
-        """The tasks that are ``pending`` or ``running``, ordered by when they entered that state.
+        """Returns a page of the tasks in the state ``pending`` or ``running``. The longest in that state come
+        first.
 
-        The page begins behind the position ``after``, ``<time>/<taskId>``. No message is received.
+        The page begins after the position ``after``, ``<time>/<taskId>``. No message is received.
         """
         positions = self._open_tasks().positions(task_queue_id, state, after, limit + 1)
         return self._listing.at_positions(positions, limit, lambda task: task.state == state, render)
