@@ -116,7 +116,7 @@ def test_a_forged_place_of_a_search_is_refused(queue: Queue, name: str) -> None:
         headers = {"Authorization": hawk(ROOT, "GET", ROOT_URL + target, NOW)}
         answer = queue.http.get(target, base_url=ROOT_URL, headers=headers)
         assert answer.status_code == 400
-        assert "continuationToken is not of this storage" in answer.get_data(as_text=True)
+        assert "continuationToken is not from this storage" in answer.get_data(as_text=True)
 
 
 @pytest.mark.parametrize("query", ["limit=1&limit=1", "continuationToken=a&limit=1&continuationToken=a"])

@@ -75,7 +75,7 @@ def test_an_upload_beyond_the_slots_is_refused(queue: Queue) -> None:
         assert sent_with(queue, target, **{"wsgi.input": Meanwhile(DATA)}).status_code == 200
     assert refusals
     for answer in refusals:
-        refused(answer, 503, "ServiceUnavailable", "1 uploads of this run are under way")
+        refused(answer, 503, "ServiceUnavailable", "1 uploads of this run and ")
 
 
 class TooSlow(io.BytesIO):

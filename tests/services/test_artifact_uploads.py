@@ -42,14 +42,14 @@ def content(harness: Harness, task_id: str) -> bytes | None:
 @pytest.mark.parametrize(
     ("storage_type", "more", "error", "said"),
     [
-        ("s3", {"content_type": "text/html"}, errors.AuthorizationFailed, "'text/html': the URL is for"),
+        ("s3", {"content_type": "text/html"}, errors.AuthorizationFailed, "'text/html': expected"),
         ("s3", {"chunks": [CONTENT[:-1]]}, errors.MalformedPayload, "ended after 21 of 22 bytes"),
         ("s3", {"chunks": [CONTENT, b"x"]}, errors.MalformedPayload, "ended after 23 of 22 bytes"),
         ("s3", {"length": MAX_UPLOAD_SIZE + 1}, errors.InputTooLarge, "at most 5368709120 bytes"),
         ("s3", {"md5": "x"}, errors.InputError, "content-md5 is 'x'"),
         ("s3", {"content_encoding": "gz\u00e4p"}, errors.InputError, "content-encoding is 'gzäp'"),
         ("blob", {"content": b"x" * len(CONTENT)}, errors.InputError, f"{sha256(CONTENT)} was declared"),
-        ("blob", {"content": b"x"}, errors.InputError, "content-length is 1: 22 bytes were declared"),
+        ("blob", {"content": b"x"}, errors.InputError, "content-length is 1: expected 22"),
     ],
 )
 def test_an_upload_that_differs_from_its_announcement_is_not_stored(
@@ -117,7 +117,7 @@ def test_uploads_that_leave_too_many_blocks_fail(harness: Harness, monkeypatch: 
     task_id = harness.claimed()
     put_part(harness, task_id)
     url = put_part(harness, task_id)
-    with pytest.raises(errors.RequestConflict, match="left as many blocks as one may have"):
+    with pytest.raises(errors.RequestConflict, match="left as many blocks as are allowed"):
         upload(harness, url, PARTS[0])
 
 

@@ -146,7 +146,7 @@ def test_a_url_to_download_a_blob_downloads_no_other_artifact_of_that_name(harne
     task_id = harness.claimed()
     create(harness, task_id, "s3")
     ticket = Ticket(task_id, 0, stored(harness, task_id).artifact.name, harness.clock.now())
-    with pytest.raises(ResourceNotFound, match="is another now"):
+    with pytest.raises(ResourceNotFound, match="was replaced after"):
         harness.services.artifacts.content(ticket)
 
 
@@ -164,7 +164,7 @@ def test_a_blob_is_incomplete_until_its_missing_part_is_uploaded(harness: Harnes
 def test_a_blob_that_was_not_uploaded_cannot_be_completed(harness: Harness) -> None:
     task_id = harness.claimed()
     create(harness, task_id, "blob")
-    with pytest.raises(RequestConflict, match="was not uploaded"):
+    with pytest.raises(RequestConflict, match="has not been uploaded"):
         complete(harness, task_id)
 
 

@@ -68,7 +68,7 @@ def test_an_invalid_id_is_refused(process: Process, after: str) -> None:
 
 def test_the_501st_stream_is_refused_until_another_is_closed(process: Process) -> None:
     streams = [process.follow() for _ in range(500)]
-    with pytest.raises(ServiceUnavailable, match="500 streams"):
+    with pytest.raises(ServiceUnavailable, match="500 event streams"):
         process.follow()
     streams.pop()
     following = process.follow()
@@ -85,10 +85,10 @@ def test_the_events_that_are_kept_have_64_mib_at_most(process: Process) -> None:
 def test_a_follower_may_open_a_tenth_of_the_streams_at_once(process: Process) -> None:
     streams = [process.follow("address a", f"client {number % 2}") for number in range(50)]
     for names in (["address a"], ["address a", "client 7"]):
-        with pytest.raises(ServiceUnavailable, match="50 streams of events are open by this client"):
+        with pytest.raises(ServiceUnavailable, match="50 event streams of this client"):
             process.follow(*names)
     streams += [process.follow("address b", "client 0") for _ in range(25)]
-    with pytest.raises(ServiceUnavailable, match="by this client"):
+    with pytest.raises(ServiceUnavailable, match="of this client"):
         process.follow("address c", "client 0")
     streams.clear()
     for _ in range(50):
@@ -101,7 +101,7 @@ def test_the_stream_of_a_disconnected_client_ends_and_leaves_its_place(process: 
     process.disconnected = ("client 3",)
     assert take(streams[3], 2) == [1]
     streams.append(process.follow("address a"))
-    with pytest.raises(ServiceUnavailable, match="by this client"):
+    with pytest.raises(ServiceUnavailable, match="of this client"):
         process.follow("address a")
 
 

@@ -102,13 +102,13 @@ def test_an_upload_without_method_base64_or_running_task_stores_nothing(run: Run
 
 def test_an_upload_needs_content_to_be_finished_which_cannot_be_replaced_then(run: Run) -> None:
     url = run.create_upload(PUT_URL)["uploadMethod"]["putUrl"]["url"]
-    with pytest.raises(errors.RequestConflict, match="not uploaded yet"):
+    with pytest.raises(errors.RequestConflict, match="not been uploaded yet"):
         run.finish_upload()
     upload(run.harness, url, content_type=HTML)
     for _ in range(2):
         run.finish_upload()
     for replacing in (lambda: run.create_upload(INLINE), lambda: upload(run.harness, url, content_type=HTML)):
-        with pytest.raises(errors.RequestConflict, match="can't be replaced"):
+        with pytest.raises(errors.RequestConflict, match="cannot be replaced"):
             replacing()
 
 
@@ -118,12 +118,12 @@ def test_finish_needs_an_object_a_finished_upload_and_its_upload_id(run: Run) ->
     with pytest.raises(errors.InputError, match="is not finished: call finishUpload"):
         run.finish()
     run.finish_upload()
-    with pytest.raises(errors.InputError, match="differs from the uploadId that createArtifact answered"):
+    with pytest.raises(errors.InputError, match="expected the uploadId that createArtifact answered"):
         finish(run.task_id, 0, NAME, "another")
     create(run.harness, run.task_id, "s3", "log")
-    with pytest.raises(errors.InputError, match="storage type s3: uploadId is for an object"):
+    with pytest.raises(errors.InputError, match="storage type s3, and only an object"):
         finish(run.task_id, 0, "log", "any")
-    with pytest.raises(errors.InputError, match="storage type object: etags are for a blob"):
+    with pytest.raises(errors.InputError, match="storage type object, and only a blob"):
         run.services.artifacts.complete(run.task_id, 0, NAME, [])
 
 
@@ -249,7 +249,7 @@ def test_running_checks_are_bounded() -> None:
     blobs = [stage.blob(name) for name in "abc"]
     for blob in blobs[:2]:
         stage.begin(blob)
-    with pytest.raises(errors.ServiceUnavailable, match="2 blobs are being checked"):
+    with pytest.raises(errors.ServiceUnavailable, match="2 blobs are already being checked"):
         stage.check(blobs[2])
     stage.check(blobs[0], observed_timeout(lambda: stage.end(2)))
     stage.end()

@@ -132,7 +132,7 @@ def test_a_provisioner_of_today_ends_with_its_last_pool(harness: Harness, worker
 
     workers.declare(ABOVE, {"expires": format_time(NOW + 9 * DAY)})
     assert of_today() == []
-    with pytest.raises(errors.ResourceNotFound, match="has no task queue now"):
+    with pytest.raises(errors.ResourceNotFound, match="has no task queue any more"):
         workers.provisioner_of_today(ABOVE)
     for name, days in (("first", 2), ("last", 3)):
         workers.declare(PoolPath(PROVISIONER, name), {"expires": format_time(NOW + days * DAY)})

@@ -1,5 +1,5 @@
-"""Artifacts: their rows, their bytes in blobs, and the signed URLs of their uploads.
+"""Keeps artifacts: their rows, their bytes in blobs, and the signed URLs for their uploads.
 
-The row comes first and says what bytes belong to it; bytes that no row names are removed. A url of a
-reference artifact is never fetched, and a task changes through ``tasks.changes`` alone.
+The row is written first, and says which bytes belong to it. Bytes that no row names are removed. The server
+never fetches the url of a reference artifact. Only ``tasks.changes`` changes a task.
 """

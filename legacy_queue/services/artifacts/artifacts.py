@@ -1,4 +1,4 @@
-"""Artifacts: created, completed, found, listed, and removed after they expired."""
+"""Creates, completes, finds and lists artifacts, and removes them after they have expired."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -49,7 +49,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True)
 class ArtifactLocation:
-    """A complete artifact and its URL. ``url`` is None for an error and for a link to another artifact."""
+    """A complete artifact and its URL. An error, and a link to another artifact, have no URL."""
 
     artifact: Artifact
     url: str | None
@@ -72,8 +72,9 @@ class Artifacts:
     def create(self, task_id: str, run_id: int, name: str, body: Mapping[str, Any]) -> Mapping[str, Any]:
         """Record the artifact and publish it. Returns the body that createArtifact answers.
 
-        Safe to repeat, also after the artifact expired. Raises ResourceNotFound; InputError, InputTooLarge;
-        RequestConflict if the run takes no artifacts any more, and for another artifact of that name.
+        Safe to repeat, even after the artifact has expired. Raises ResourceNotFound, InputError,
+        InputTooLarge. Raises RequestConflict if the run takes no more artifacts, or if another artifact has
+        this name.
         """
         stored = self._changes.read(task_id)
         now = self._clock.now()
@@ -89,16 +90,20 @@ class Artifacts:
     def complete(self, task_id: str, run_id: int, name: str, etags: Sequence[str]) -> None:
         """Complete the blob and publish it. From now on it can be downloaded, and its run can be completed.
 
-        Safe to repeat: each call publishes the event again. ``etags``: the ETags that its uploads answered.
-        Raises ResourceNotFound, ResourceExpired; InputError for another storage type and for wrong ETags;
-        RequestConflict if it was not uploaded, or with other content; ServiceUnavailable while many parts are
-        being compared: repeat the call.
+        Safe to repeat: each call publishes the event again. ``etags`` are the ETags that its uploads
+        answered. Raises
+
+        - ResourceNotFound, ResourceExpired,
+        - InputError for another storage type and for wrong ETags,
+        - RequestConflict if the blob was not uploaded, or has other content,
+        - ServiceUnavailable while many parts are being compared: repeat the call.
         """
         stored = self._load(task_id, run_id, name)
         artifact = stored.artifact
         if not isinstance(artifact, BlobArtifact):
             raise InputError(
-                f"artifact {name!r} is of the storage type {artifact.storage_type}: etags are for a blob"
+                f"etags: artifact {name!r} has the storage type {artifact.storage_type}, "
+                "and only a blob has etags"
             )
         if not etags_are_right(artifact, etags):
             count = artifact.part_count or 1
@@ -110,39 +115,43 @@ class Artifacts:
         if not artifact.is_complete:
             check_open(of_task.task, run_id, self._clock.now())
             if artifact.part_count:
-                # reading the parts may take longer than this call: the check marks it, whoever waits for that
+                # Reading the parts may take longer than this call. The check marks the blob complete, even if
+                # this call no longer waits.
                 self._checks.check(artifact, partial(self._mark_complete, of_task, stored))
                 return
-            if not self._blobs.properties(artifact.blob_name):  # else its content was checked as it came in
-                raise RequestConflict(f"artifact {name!r} was not uploaded yet")
+            if not self._blobs.properties(artifact.blob_name):  # if it exists, it was checked as it came in
+                raise RequestConflict(f"artifact {name!r} has not been uploaded yet")
         self._mark_complete(of_task, stored)
 
     def finish(self, task_id: str, run_id: int, name: str, upload_id: str) -> None:
-        """As ``complete``, for an object. Raises InputError also if its upload is not finished."""
+        """Complete an object: see ``complete``. Also raises InputError if its upload is not finished."""
         stored = self._load(task_id, run_id, name)
         artifact = stored.artifact
         if not isinstance(artifact, ObjectArtifact):
             raise InputError(
-                f"artifact {name!r} is of the storage type {artifact.storage_type}: uploadId is for an object"
+                f"uploadId: artifact {name!r} has the storage type {artifact.storage_type}, "
+                "and only an object has an uploadId"
             )
         if upload_id != artifact.upload_id:
-            raise InputError(f"uploadId differs from the uploadId that createArtifact answered for {name!r}")
+            raise InputError(f"uploadId: expected the uploadId that createArtifact answered for {name!r}")
         if not artifact.is_closed:
-            raise InputError(f"the upload of {name!r} is not finished: call finishUpload before")
+            raise InputError(f"the upload of {name!r} is not finished: call finishUpload first")
         of_task = self._changes.read(task_id)
         if not artifact.is_complete:
             check_open(of_task.task, run_id, self._clock.now())
         self._mark_complete(of_task, stored)
 
     def info(self, task_id: str, run_id: int, name: str) -> Artifact:
-        """The artifact. Raises ResourceExpired; ResourceNotFound, also if it is not complete."""
+        """Returns the artifact. Raises ResourceExpired. Raises ResourceNotFound, also if it is not
+        complete.
+        """
         artifact = self._load(task_id, run_id, name).artifact
         if not artifact.is_complete:
-            raise ResourceNotFound(f"artifact {name!r} is not complete: its upload has not ended")
+            raise ResourceNotFound(f"artifact {name!r} is not complete: its upload has not finished")
         return artifact
 
     def find(self, task_id: str, run_id: int, name: str) -> ArtifactLocation:
-        """The artifact and its URL. Does not follow links. Raises as ``info``."""
+        """Returns the artifact and its URL. Does not follow links. Raises the errors of ``info``."""
         artifact = self.info(task_id, run_id, name)
         if isinstance(artifact, ReferenceArtifact):
             return ArtifactLocation(artifact, artifact.url)
@@ -154,30 +163,30 @@ class Artifacts:
         return ArtifactLocation(artifact, self._blobs.download_url(artifact.blob_name, expiry))
 
     def content(self, ticket: Ticket) -> tuple[BlobArtifact, Iterator[bytes]]:
-        """A blob and its bytes as they were uploaded. Raises as ``info``."""
+        """Returns a blob and its bytes as they were uploaded. Raises the errors of ``info``."""
         artifact = self.info(ticket.task_id, ticket.run_id, ticket.name)
         if isinstance(artifact, BlobArtifact):
             with suppress(KeyError):
                 return artifact, self._blobs.read(artifact.blob_name)
-        raise ResourceNotFound(f"artifact {ticket.name!r} is another now than this URL was made for")
+        raise ResourceNotFound(f"artifact {ticket.name!r} was replaced after this URL was made")
 
     def latest_run(self, task_id: str) -> int:
-        """The last run of the task. Raises ResourceNotFound, also if the task has no run."""
+        """Returns the last run of the task. Raises ResourceNotFound, also if the task has no run."""
         task = self._changes.read(task_id).task
         if not task.runs:
-            raise ResourceNotFound(f"task {task_id} has no runs yet, and so no artifacts")
+            raise ResourceNotFound(f"task {task_id} has no runs yet, so it has no artifacts")
         return len(task.runs) - 1
 
     def list(
         self, task_id: str, run_id: int, after: str, limit: int, render: Callable[[Artifact], bytes]
     ) -> Page[str]:
-        """A page of the run's artifacts, in the order of the store. Raises ResourceNotFound."""
+        """Returns a page of the run's artifacts, in the order of the store. Raises ResourceNotFound."""
         self._changes.read(task_id).task.run(run_id)
         read = partial(self._artifacts.list, task_id, run_id)
         return read_page(read, lambda artifact: artifact.name, after, limit, render)
 
     def remove_expired(self, after: str, limit: int, _since: datetime | None) -> str | None:
-        """A step of a periodic job: remove artifacts that expired a while ago, their content first.
+        """Remove artifacts that expired a while ago, their content first. This is a step of a periodic job.
 
         Raises ServiceUnavailable.
         """
@@ -190,19 +199,21 @@ class Artifacts:
                 self._remove(stored)
             except ServiceUnavailable:
                 raise
-            except Exception:  # the other artifacts are removed
+            except Exception:  # the other artifacts must still be removed
                 ids = {"task_id": artifact.task_id, "run_id": artifact.run_id, "name": artifact.name}
                 log.exception("artifact-not-removed", **ids)
         return next_after
 
     def discard_blocks(self, after: str, limit: int, _since: datetime | None) -> str | None:
-        """A step of a periodic job: discard blocks that no list names, of runs whose artifacts are closed."""
+        """Discard blocks that no list names, of runs that take no more artifacts. A step of a
+        periodic job.
+        """
         return self._blobs.discard_blocks(after, limit, self._is_closed)
 
     def _is_closed(self, blob_name: str) -> bool:
         run = run_of_blob(blob_name)
         if run is None:
-            return True  # of no artifact
+            return True  # it belongs to no artifact
         task_id, run_id = run
         try:
             check_open(self._changes.read(task_id).task, run_id, self._clock.now())
@@ -229,7 +240,7 @@ class Artifacts:
         return stored
 
     def _mark_complete(self, of_task: StoredTask, stored: StoredArtifact) -> None:
-        """Mark it complete, and publish that. Raises RequestConflict if it was created anew meanwhile."""
+        """Mark it complete and publish it. Raises RequestConflict if it was created again meanwhile."""
         artifact = stored.artifact
         with self._changes.writing(artifact.task_id, self._clock.now()) as owed:
             while not stored.artifact.is_complete:
@@ -239,7 +250,7 @@ class Artifacts:
                     stored = self._load(artifact.task_id, artifact.run_id, artifact.name)
                     if not _same_bytes(stored.artifact, artifact):
                         raise RequestConflict(
-                            f"artifact {artifact.name!r} was created again meanwhile"
+                            f"artifact {artifact.name!r} was created again in the meantime"
                         ) from None
         created = artifact_created(of_task.task, replace(artifact, is_complete=True))
         self._changes.publish_artifact(of_task, created, owed)
@@ -247,8 +258,8 @@ class Artifacts:
     def _recorded(self, requested: Artifact) -> Artifact:
         """Store the artifact. Returns it as it is stored now.
 
-        After that, the task of an incomplete blob or object notes it by a conditional write. So a later
-        reportCompleted finds each incomplete artifact.
+        If it is an incomplete blob or object, its task then notes it in a conditional write. So a later
+        reportCompleted finds every incomplete artifact.
         """
         stored, is_new = self._stored(requested)
         artifact = stored.artifact
@@ -266,7 +277,7 @@ class Artifacts:
         return artifact
 
     def _stored(self, requested: Artifact) -> tuple[StoredArtifact, bool]:
-        """The stored artifact, and whether this call inserted it."""
+        """Returns the stored artifact, and whether this call has inserted it."""
         while True:
             with suppress(AlreadyExists):
                 return self._artifacts.insert(requested), True
@@ -276,7 +287,7 @@ class Artifacts:
             wanted = created_again(stored.artifact, requested, self._clock.now())
             before = stored.artifact
             if isinstance(before, UploadedArtifact) and not _same_bytes(wanted, before):
-                self._blobs.remove(before.blob_name)  # no row names it now
+                self._blobs.remove(before.blob_name)  # no row will name it any more
             with suppress(Changed):
                 if wanted != before:
                     stored = self._artifacts.replace(stored, wanted)

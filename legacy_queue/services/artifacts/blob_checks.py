@@ -1,4 +1,4 @@
-"""Checks the content of blobs that came in parts, however long that takes."""
+"""Checks the content of blobs that were uploaded in parts, however long that takes."""
 
 import hashlib
 from collections.abc import Callable
@@ -15,17 +15,18 @@ from legacy_queue.stores import Blobs
 
 log = structlog.get_logger()
 
-_CHECK_TIMEOUT = timedelta(seconds=15)  # clients give up after 30
+_CHECK_TIMEOUT = timedelta(seconds=15)  # clients give up after 30 s
 _RETRY_AFTER = timedelta(seconds=5)
 
-_CheckKey = tuple[str, str, str]  # blob name, SHA-256 of the parts and of the whole
+_CheckKey = tuple[str, str, str]  # the name of the blob, and the SHA-256 of its parts and of the whole
 
 
 class BlobChecks:
-    """Joins blobs that came in parts, and compares them with the declared content.
+    """Joins blobs that were uploaded in parts, and compares them with the declared content.
 
-    A check may last longer than the call that began it. In a process, a blob has one check at a time.
-    ``max_reads`` blobs are read at once, and ``max_checks`` wait for it or are read.
+    A check may last longer than the call that began it. A process makes only one check of a blob at a time.
+    It reads up to ``max_reads`` blobs at the same time, and up to ``max_checks`` blobs are read or wait for
+    that.
     """
 
     def __init__(self, blobs: Blobs, max_reads: int = 16, max_checks: int = 256) -> None:
@@ -57,7 +58,7 @@ class BlobChecks:
     def _begin(self, key: _CheckKey, artifact: BlobArtifact, then: Callable[[], object]) -> Future[None]:
         if len(self._checks) >= self._max_checks:
             raise ServiceUnavailable(
-                f"{self._max_checks} blobs are being checked already: try again", _RETRY_AFTER
+                f"{self._max_checks} blobs are already being checked: try again", _RETRY_AFTER
             )
         check: Future[None] = Future()
         Thread(target=self._do, args=[key, check, artifact, then], name="blob-check", daemon=True).start()
@@ -77,27 +78,27 @@ class BlobChecks:
             if not isinstance(error, QueueError):
                 log.error("blob-not-checked", task_id=artifact.task_id, exc_info=error)
         with self._lock:
-            del self._checks[key]  # before the calls that wait know: the next call checks anew
+            del self._checks[key]  # before the waiting calls go on, so that a next call makes a new check
         if failure:
             check.set_exception(failure)
         else:
             check.set_result(None)
 
     def _compare(self, artifact: BlobArtifact) -> None:
-        """Each part was checked when it came in. This checks the whole."""
+        """Check the whole blob. Each part was checked when it came in."""
         name = artifact.blob_name
         try:
             self._blobs.join_parts(name, artifact.part_count, artifact.content_type, artifact.encoding)
         except KeyError:
             raise RequestConflict(
-                f"not all {artifact.part_count} parts of artifact {artifact.name!r} were uploaded yet"
+                f"not all {artifact.part_count} parts of artifact {artifact.name!r} have been uploaded yet"
             ) from None
         length = 0
         sha256 = hashlib.sha256()
         for chunk in self._blobs.read(name):
             length += len(chunk)
             sha256.update(chunk)
-            let_others_run()  # reading may never wait
+            let_others_run()  # a read may not wait for anything, and so never let others run
         found = {"transferLength": length, "transferSha256": sha256.hexdigest()}
         wanted = {"transferLength": artifact.transfer_length, "transferSha256": artifact.transfer_sha256}
         if found != wanted:

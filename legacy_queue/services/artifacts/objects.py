@@ -24,7 +24,7 @@ from legacy_queue.stores import ArtifactStore, Blobs, StoredArtifact
 
 
 class Objects:
-    """The objects that createArtifact named. Each method raises ResourceNotFound for any other name."""
+    """The objects that createArtifact has named. Each method raises ResourceNotFound for any other name."""
 
     def __init__(
         self, artifacts: ArtifactStore, blobs: Blobs, uploads: Uploads, clock: Clock, issuer: Client
@@ -36,11 +36,11 @@ class Objects:
         self._issuer = issuer
 
     def access(self, artifact: ObjectArtifact) -> Mapping[str, Any]:
-        """The body with which a client gets the content of an object artifact."""
+        """Returns the body that tells a client how to get the content of an object artifact."""
         return download_access(artifact, self._issuer, self._clock.wall_time())
 
     def create_upload(self, name: str, body: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Stores inline data, and returns the body that createUpload answers.
+        """Store inline data, if there are any. Returns the body that createUpload answers.
 
         Safe to repeat until the upload is finished. Raises InputError, RequestConflict.
         """
@@ -49,7 +49,7 @@ class Objects:
         proposed = body["proposedUploadMethods"]
         method: dict[str, Any] = {}
         if artifact.is_closed:
-            raise RequestConflict(f"object {name!r} is finished, its content can't be replaced")
+            raise RequestConflict(f"object {name!r} is finished, so its content cannot be replaced")
         if "dataInline" in proposed:
             inline = proposed["dataInline"]
             self._uploads.store(artifact, _decoded(inline["objectData"]), inline["contentType"])
@@ -63,23 +63,24 @@ class Objects:
         return {**upload, "expires": expires, "uploadMethod": method}
 
     def finish_upload(self, name: str, body: Mapping[str, Any]) -> None:
-        """From now on the object can be downloaded, and not uploaded. Safe to repeat.
+        """Finish the upload. From now on the object can be downloaded, and no longer uploaded. Safe to
+        repeat.
 
-        Raises InputError; RequestConflict, also if nothing was uploaded.
+        Raises InputError. Raises RequestConflict, also if nothing was uploaded.
         """
         while True:
             artifact, stored = self._stored(name)
             check_upload(artifact, body)
             wanted = finished(artifact, body.get("hashes", {}))
             if not self._blobs.properties(wanted.blob_name):
-                raise RequestConflict(f"object {name!r} was not uploaded yet")
+                raise RequestConflict(f"object {name!r} has not been uploaded yet")
             with suppress(Changed):
                 if wanted != artifact:
                     self._artifacts.replace(stored, wanted)
                 return
 
     def start_download(self, name: str, accepted: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The body that startDownload answers. Raises NoMatchingMethod."""
+        """Returns the body that startDownload answers. Raises NoMatchingMethod."""
         artifact = self.find(name)
         method = download_method(accepted)
         expiry = self._clock.wall_time_of(artifact.url_expiry(self._clock.now()))
@@ -89,10 +90,10 @@ class Objects:
         return {"method": method, "url": url, "expires": format_time(expiry), "hashes": artifact.hashes}
 
     def find(self, name: str) -> ObjectArtifact:
-        """The artifact of the object. Raises ResourceNotFound until its upload is finished."""
+        """Returns the artifact of the object. Raises ResourceNotFound until its upload is finished."""
         artifact, _ = self._stored(name)
         if not artifact.is_closed:
-            raise ResourceNotFound(f"object {object_name(artifact)!r} is not there yet: finish its upload")
+            raise ResourceNotFound(f"object {object_name(artifact)!r} has no content yet: finish its upload")
         return artifact
 
     def _stored(self, name: str) -> tuple[ObjectArtifact, StoredArtifact]:
@@ -101,7 +102,8 @@ class Objects:
         if stored and isinstance(artifact, ObjectArtifact) and artifact.expires > self._clock.now():
             return artifact, stored
         raise ResourceNotFound(
-            f"there is no object {name!r}: createArtifact with the storageType object answers a name"
+            f"there is no object {name!r}: expected a name that createArtifact answered "
+            "for the storageType object"
         )
 
 

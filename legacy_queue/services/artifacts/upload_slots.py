@@ -1,4 +1,4 @@
-"""Bounds the uploads at once: each holds what has arrived of a block in memory."""
+"""Limits how many uploads run at the same time, because each keeps a block in memory while it arrives."""
 
 import threading
 from collections import Counter
@@ -11,14 +11,14 @@ from legacy_queue.domain.ids import RunKey
 from legacy_queue.stores.blobs import BLOCK
 
 _RETRY_AFTER = timedelta(seconds=5)
-_SHARE = 3  # a run gets another slot while it has less than the free ones divided by this
+_SHARE = 3  # a run gets another slot if it has fewer than a third of the free ones
 
 
 class UploadSlots:
-    """Slots for ``max_slots`` blocks, which all runs of a process share.
+    """Slots for ``max_slots`` blocks. All runs of a process share them.
 
-    A claimed run gets 16 of 64 slots if no other run has any: scriptworker has 15 connections. Each further
-    run gets fewer, so that a worker with four claims leaves 20 to the others.
+    If no other run has any, a run gets 16 of 64 slots, because scriptworker has 15 connections. Each further
+    run gets fewer. So a worker with four claims leaves 20 slots to the others.
     """
 
     def __init__(self, max_slots: int = 64) -> None:
@@ -28,9 +28,10 @@ class UploadSlots:
 
     @contextmanager
     def acquire(self, run: RunKey | None, size: int = BLOCK) -> Iterator[None]:
-        """A context that holds a slot for each 4 MiB of ``size``, the bytes in memory at once.
+        """Returns a context that holds a slot for each 4 MiB of ``size``, the bytes that are in memory
+        together.
 
-        Raises ServiceUnavailable, with a retry time, if too few slots are free.
+        Raises ServiceUnavailable, with a time to retry, if too few slots are free.
         """
         count = max(1, -(-size // BLOCK))
         with self._lock:
@@ -38,7 +39,7 @@ class UploadSlots:
             free = self._max_slots - taken
             if count > free or _SHARE * self._taken[run] >= free:
                 raise ServiceUnavailable(
-                    f"{self._taken[run]} uploads of this run are under way, {taken} in all: try again",
+                    f"{self._taken[run]} uploads of this run and {taken} in all are under way: try again",
                     _RETRY_AFTER,
                 )
             self._taken[run] += count

@@ -1,6 +1,6 @@
-"""Receives artifact content: checks it while it passes, and stores it only if it is as declared.
+"""Receives the content of artifacts, checks it as it comes in, and stores it only if it is as declared.
 
-Signs the URLs of this server, also those that download blobs.
+Also signs the URLs of this server for uploads, and for downloads of blobs.
 """
 
 import base64
@@ -40,13 +40,13 @@ from legacy_queue.stores import ArtifactStore, Blobs
 
 log = structlog.get_logger()
 
-_Received = S3Artifact | BlobArtifact | ObjectArtifact  # the others are uploaded elsewhere, or not
+_Received = S3Artifact | BlobArtifact | ObjectArtifact  # others are uploaded elsewhere, or not at all
 _ENCODING = r"[!#$%&'*+.^_`|~0-9A-Za-z, -]{1,255}"
 
 
 @dataclass(frozen=True)
 class UploadHeaders:
-    """The headers of an upload: ``length`` in bytes, ``md5`` in base64."""
+    """The headers of an upload. ``length`` is in bytes, ``md5`` in base64."""
 
     length: int
     content_type: str
@@ -74,17 +74,17 @@ class Uploads:
         self._url = url
 
     def url(self, artifact: S3Artifact, expiry: datetime) -> str:
-        """The URL for a PUT of the whole artifact."""
+        """Returns the URL for a PUT of the whole artifact."""
         return self._signed(_ticket(artifact, expiry))
 
     def download_url(self, artifact: BlobArtifact, expiry: datetime) -> str:
-        """The URL for a GET of a blob, with the headers that old download clients need."""
+        """Returns the URL for a GET of a blob. Its answer has the headers that old download clients need."""
         return self._signed(_ticket(artifact, expiry), "download")
 
     def requests(
         self, artifact: BlobArtifact, parts: Sequence[Mapping[str, Any]] | None, expiry: datetime
     ) -> Sequence[Mapping[str, Any]]:
-        """The requests that upload a blob: one for each part, or one for the whole blob."""
+        """Returns the requests that upload a blob: one for each part, or one for the whole blob."""
         ticket = _ticket(artifact, expiry)
         if parts is None:
             encoding = {"content-encoding": artifact.encoding} if artifact.encoding else {}
@@ -97,28 +97,31 @@ class Uploads:
         return [self._request(part, part.size, {"x-amz-content-sha256": part.sha256}) for part in tickets]
 
     def object_request(self, artifact: ObjectArtifact, content_type: str, length: int) -> Mapping[str, Any]:
-        """The request that uploads an object: a PUT to ``url`` with these ``headers``, until ``expires``."""
+        """Returns the request that uploads an object: a PUT to ``url`` with ``headers``, before
+        ``expires``.
+        """
         expiry = self._clock.wall_time_of(artifact.url_expiry(self._clock.now()))
         ticket = replace(_ticket(artifact, expiry), size=length, content_type=content_type)
         headers = {"content-type": content_type, "content-length": str(length)}
         return {"url": self._signed(ticket), "expires": format_time(expiry), "headers": headers}
 
     def store(self, artifact: ObjectArtifact, content: bytes, content_type: str) -> None:
-        """Store the content in place of earlier content. Raises as ``check_open``."""
+        """Store the content, and replace earlier content. Raises the errors of ``check_open``."""
         check_open(self._changes.read(artifact.task_id).task, artifact.run_id, self._clock.now())
         with _bounded(artifact.name):
             self._blobs.write(artifact.blob_name, [content], content_type, None)
 
     def verified(self, ticket_text: str, signature: str, use: Use = "upload") -> Ticket:
-        """The ticket of a URL. Raises AuthorizationFailed."""
+        """Returns the ticket in a URL if its signature is right. Raises AuthorizationFailed."""
         return Ticket.verified(ticket_text, signature, self._secrets, self._clock.wall_time(), use)
 
     def receive(self, ticket: Ticket, sent: UploadHeaders, chunks: Iterable[bytes]) -> str:
-        """Store the chunks if they are as declared, else nothing. Returns their ETag, without quotes.
+        """Store the chunks if they are as declared. Otherwise store nothing. Returns their ETag without
+        quotes.
 
-        Safe to repeat while the run's artifacts are open. Raises AuthorizationFailed for a content type that
-        createArtifact did not give; InputError, InputTooLarge, MalformedPayload;
-        ResourceNotFound, RequestConflict. Errors of ``chunks`` pass through.
+        Safe to repeat as long as the run takes artifacts. Raises AuthorizationFailed if createArtifact did
+        not declare this content type. Raises InputError, InputTooLarge, MalformedPayload, ResourceNotFound,
+        RequestConflict. Errors that ``chunks`` raises are passed on.
         """
         artifact = self._awaited(ticket)
         self._check_open(ticket)
@@ -145,13 +148,13 @@ class Uploads:
         stored = self._artifacts.load(ticket.task_id, ticket.run_id, ticket.name)
         now = self._clock.now()
         if stored is None or stored.artifact.uploads_until(now) <= now:
-            raise ResourceNotFound(f"there is no artifact {ticket.name!r} any more: it has expired")
+            raise ResourceNotFound(f"artifact {ticket.name!r} no longer exists: it has expired")
         artifact = stored.artifact
         is_in_parts = isinstance(artifact, BlobArtifact) and artifact.part_count > 0
         if not isinstance(artifact, _Received) or is_in_parts != bool(ticket.number):
-            raise RequestConflict(f"artifact {ticket.name!r} is another now than this URL was made for")
+            raise RequestConflict(f"artifact {ticket.name!r} was replaced after this URL was made")
         if artifact.is_closed:
-            raise RequestConflict(f"artifact {ticket.name!r} is complete, its content can't be replaced")
+            raise RequestConflict(f"artifact {ticket.name!r} is complete, so its content cannot be replaced")
         return artifact
 
     def _check_open(self, ticket: Ticket) -> None:
@@ -165,7 +168,9 @@ class Uploads:
         ticket: Ticket,
         md5: "hashlib._Hash",
     ) -> Iterator[bytes]:
-        """The same chunks. Raises at their end if they do not match ``sent`` or ``expected``, or are late."""
+        """Yields the same chunks. Raises at their end if they differ from ``sent`` or ``expected``, or are
+        late.
+        """
         length = 0
         sha256 = hashlib.sha256()
         for chunk in chunks:
@@ -177,10 +182,11 @@ class Uploads:
         if length != sent.length:
             raise MalformedPayload(f"the body ended after {length} of {sent.length} bytes")
         if sent.md5 not in (None, base64.b64encode(md5.digest()).decode()):
-            raise InputError(f"content-md5 is {sent.md5!r}: the body has another MD5, nothing is stored")
+            raise InputError(f"content-md5 is {sent.md5!r}, but the body has another MD5. Nothing was stored")
         if expected not in (None, sha256.hexdigest()):
             raise InputError(
-                f"the body has the SHA-256 {sha256.hexdigest()}, {expected} was declared: nothing is stored"
+                f"the body has the SHA-256 {sha256.hexdigest()}, but {expected} was declared. "
+                "Nothing was stored"
             )
         self._check_open(ticket)
 
@@ -191,8 +197,8 @@ def _bounded(name: str) -> Iterator[None]:
         yield
     except BlockCountExceedsLimit:
         raise RequestConflict(
-            f"earlier uploads of artifact {name!r} left as many blocks as one may have: complete it, or "
-            "upload under another name"
+            f"earlier uploads of artifact {name!r} have left as many blocks as are allowed: complete it, or "
+            "upload it under another name"
         ) from None
 
 
@@ -203,23 +209,23 @@ def _ticket(artifact: UploadedArtifact, expiry: datetime) -> Ticket:
 def _declared(
     artifact: UploadedArtifact, ticket: Ticket, sent: UploadHeaders
 ) -> tuple[int, str | None, str | None]:
-    """Declared length, SHA-256 and content encoding; as sent, where nothing was declared."""
+    """Returns the declared length, SHA-256 and content encoding, or what was sent if nothing was declared."""
     if ticket.number:
         return ticket.size, ticket.sha256, None
     content_type = ticket.content_type or artifact.content_type
     if sent.content_type != content_type:
         raise AuthorizationFailed(
-            f"content-type is {sent.content_type[:255]!r}: the URL is for {content_type!r}"
+            f"content-type is {sent.content_type[:255]!r}: expected {content_type!r}, as declared"
         )
     if isinstance(artifact, BlobArtifact):
         return artifact.transfer_length, artifact.transfer_sha256, artifact.encoding
-    length = ticket.size if ticket.content_type else sent.length  # an object's, or an s3 artifact's
+    length = ticket.size if ticket.content_type else sent.length  # of an object, or of an s3 artifact
     return length, None, sent.content_encoding
 
 
 def _check_headers(sent: UploadHeaders, length: int, content_encoding: str | None) -> None:
     if sent.length != length:
-        raise InputError(f"content-length is {sent.length}: {length} bytes were declared")
+        raise InputError(f"content-length is {sent.length}: expected {length}, as declared")
     if length > MAX_UPLOAD_SIZE:
         raise InputTooLarge(f"content-length is {length}: expected at most {MAX_UPLOAD_SIZE} bytes")
     if content_encoding and not re.fullmatch(_ENCODING, content_encoding):

@@ -1,6 +1,6 @@
-"""Events: to the broker, and to the streams of ``GET /events``.
+"""Publishes events to the broker, and to the streams of ``GET /events``.
 
-A transition says which events it has; here they are sent, and confirmed by the broker. None is stored: one
-that was not confirmed is published again from the task, which ``recovery`` sees to. What was published is in
-the memory of this process for a while, for streams and pages.
+A transition says which events it has. Here they are sent, and the broker confirms them. No event is stored.
+If the broker does not confirm an event, ``recovery`` derives it from the task and publishes it again. This
+process keeps the events that it has published in memory for a while, for streams and pages.
 """

@@ -1,7 +1,7 @@
-"""The last events that this process has published, in memory.
+"""Keeps the last events that this process has published in memory.
 
-It is for streams of events and for what a person is shown. Nothing is decided by it: it lacks the events of
-other processes, and those before the start of this one.
+Streams of events and pages for people use it. No decision may depend on it, because it lacks the events of
+other processes, and the events from before the start of this one.
 """
 
 import threading
@@ -16,11 +16,11 @@ from legacy_queue.domain.json_bytes import to_json
 from legacy_queue.domain.times import epoch_milliseconds
 
 MAX_EVENTS = 10_000
-MAX_EVENTS_SIZE = 64 * 1024 * 1024  # bytes of their payloads
+MAX_EVENTS_SIZE = 64 * 1024 * 1024  # bytes of all payloads
 
 
 class BufferedEvent(NamedTuple):
-    """An event and when it was published. ``id`` is its number, with 16 digits."""
+    """An event, and when it was published. ``id`` is its number with 16 digits."""
 
     id: str
     time: datetime
@@ -32,14 +32,14 @@ class BufferedEvent(NamedTuple):
 
     @property
     def keys(self) -> list[str]:
-        """Its routing keys."""
+        """The routing keys of the event."""
         return [self.routing_key, *(f"route.{route}" for route in self.routes)]
 
 
 class BufferPage(NamedTuple):
-    """Some events in order, and the number behind which the next page begins.
+    """Some events in order. The next page begins after the number ``end``.
 
-    ``is_missing``: events before them are no longer in memory, or are of another process.
+    ``is_missing``: events before these are no longer in memory, or belong to another process.
     """
 
     events: Sequence[BufferedEvent]
@@ -48,24 +48,24 @@ class BufferPage(NamedTuple):
 
 
 class EventBuffer:
-    """The last 10,000 events, 64 MiB at most, each with the next number.
+    """Holds the last 10,000 events, up to 64 MiB. Each has the next number.
 
-    The numbers begin at the time of the first use. So those of an earlier process are lower, also of one that
-    was forked from the same parent.
+    The first number is made from the time of the first use. So an earlier process has lower numbers, even if
+    both were forked from the same parent.
     """
 
     def __init__(self, now: Callable[[], datetime]) -> None:
         self._now = now
         self._lock = threading.Lock()
         self._events: deque[BufferedEvent] = deque()
-        # bytes of their payloads
+        # bytes of the payloads
         self._size = 0
         self._last = 0
-        # None while nobody waits for it
+        # None while nobody waits for news
         self._news: threading.Event | None = None
 
     def append(self, events: Sequence[Event]) -> None:
-        """Keep the events, in this order. The oldest are dropped."""
+        """Add the events in this order, and drop the oldest ones if there are too many."""
         with self._lock:
             now = self._now()
             self._last = self._last or _first(now)
@@ -77,7 +77,7 @@ class EventBuffer:
                 self._size += len(payload)
                 while len(self._events) > MAX_EVENTS or self._size > MAX_EVENTS_SIZE:
                     self._size -= len(self._events.popleft().payload)
-        if self._news:  # whoever waits from now on has read these events
+        if self._news:  # whoever begins to wait after this has read these events
             self.end_waits()
 
     @property
@@ -88,14 +88,15 @@ class EventBuffer:
             return self._last
 
     def of_task(self, task_id: str) -> list[BufferedEvent]:
-        """The events of the task that are in memory."""
+        """Returns the events of the task that are still in memory."""
         with self._lock:
             return [event for event in self._events if event.routing_key.startswith(f"primary.{task_id}.")]
 
     def page(self, after: int, until: int, limit: int) -> BufferPage:
-        """Up to ``limit`` events with numbers above ``after``, up to the number ``until``.
+        """Returns up to ``limit`` events with numbers above ``after`` and up to ``until``.
 
-        All numbers are missing up to an ``after`` above ``until``: it is of a process that started later.
+        If ``after`` is above ``until``, it comes from a process that started later, and all events up to it
+        are missing.
         """
         with self._lock:
             dropped = self._last - len(self._events)  # the last number that is not in memory
@@ -106,14 +107,14 @@ class EventBuffer:
             return BufferPage([*page], end, wanted < dropped)
 
     def news(self) -> threading.Event:
-        """Is set with the next events, and by ``end_waits``. Take it before you read: no event is missed."""
+        """Returns a flag that the next events, or ``end_waits``, will set. Get it before you read events."""
         with self._lock:
             if self._news is None:
                 self._news = threading.Event()
             return self._news
 
     def end_waits(self) -> None:
-        """Let everybody who waits for news go on."""
+        """Wake all who wait for news."""
         with self._lock:
             news, self._news = self._news, None
         if news:

@@ -10,16 +10,18 @@ from legacy_queue.services.events.event_buffer import EventBuffer
 
 
 class EventPublisher:
-    """While the broker is away, ``publish`` fails at once instead of waiting for a timeout.
+    """Publishes events. While the broker is away, ``publish`` fails at once, without waiting for a timeout.
 
-    ``is_todays``: the events have today's shape, else that of 2018. ``published`` counts them by exchange.
+    ``is_todays``: the events have today's shape. Otherwise they have the shape of 2018. ``published`` counts
+    the events by exchange.
     """
 
     def __init__(self, broker: Broker | None, buffer: EventBuffer, *, is_todays: bool = False) -> None:
         self._broker = broker
         self._buffer = buffer
         self._is_todays = is_todays
-        # the kind of the error of the broker's last call, "" if it succeeded: who reads it may be anybody
+        # Class name of the error of the broker's last call, "" if that succeeded. Only the name, because the
+        # metrics and pages that show it may be public.
         self.failure = ""
         self.published: Counter[str] = Counter()
 
@@ -33,9 +35,10 @@ class EventPublisher:
         return self.failure != ""
 
     def publish(self, events: Sequence[Event]) -> None:
-        """Return once the broker, if there is one, has confirmed the events in this order. Raises BrokerAway.
+        """Publish the events in this order, and return when the broker has confirmed them. Raises BrokerAway.
 
-        Only then they are in the buffer: it has no event that was not published.
+        Without a broker it returns at once. Only then does the buffer get the events, so that it never has an
+        event that was not published.
         """
         events = self._shaped(events)
         if not events:
@@ -55,7 +58,7 @@ class EventPublisher:
         return [event.as_of_2018() for event in events if event.only != "today"]
 
     def check(self) -> bool:
-        """Ask the broker whether it is there, and return whether it is back. To be called once a second."""
+        """Ask the broker whether it is there. Returns whether it has come back. Call this once a second."""
         was_away = self.is_away
         if self._broker:
             with suppress(BrokerAway), self._noted():

@@ -1,6 +1,7 @@
-"""Streams of the events of this process, for any number of clients at once.
+"""Streams the events of this process to any number of clients.
 
-Each stream reads the buffer: so a publisher does no work for streams, and a slow reader keeps no events.
+Each stream reads the buffer. So publishing costs nothing more for streams, and a slow reader keeps no events
+in memory.
 """
 
 import re
@@ -18,15 +19,16 @@ Gap = Literal["gap"]  # events are missing before the next event
 Following = Iterator[BufferedEvent | Gap | None]
 
 _ID = re.compile(r"[0-9]{16}", re.ASCII)
-_PAGE = 20  # events that are looked at before other requests are served
+_PAGE = 20  # events that a stream looks at before other requests are served
 _TICK = timedelta(seconds=1)
-# seconds between two reads of a stream, and for each open stream: it then reads many events at once
+# seconds between two reads of a stream, and more for each open stream. With many streams, each reads rarely,
+# and then many events at once.
 _INTERVAL = 0.02
 _INTERVAL_OF_EACH = 0.0002
 
 
 class EventFilter(NamedTuple):
-    """The events of the exchange (None: of all) with a routing key or a ``route.<route>`` that matches."""
+    """Selects events by exchange (None means all), and by a routing key or ``route.<route>`` that matches."""
 
     exchange: str | None
     keys: re.Pattern[str]
@@ -36,7 +38,7 @@ class EventFilter(NamedTuple):
 
 
 class EventStreams:
-    """Opens streams of the buffer's events. They end once ``stopping`` is set and ``end_waits`` is called."""
+    """Opens streams of the buffer's events. They end when ``stopping`` is set and ``end_waits`` is called."""
 
     def __init__(
         self,
@@ -51,25 +53,27 @@ class EventStreams:
         self._waiter = waiter
         self._stopping = stopping
         self._tick = tick.total_seconds()
-        # one stream at a time reads: other requests are served between
+        # only one stream reads at a time, so that other requests are served in between
         self._read_lock = threading.Lock()
 
     def follow(
         self, wanted: EventFilter, after: str, names: tuple[str, ...], is_disconnected: Callable[[], bool]
     ) -> Following:
-        """The wanted events after the event with id ``after``, or for "" only new events.
+        """Yields the wanted events after the event with the id ``after``. If that is "", only new events.
 
-        None comes when there are no more for now, and then about each tick. "gap" comes before the
-        next event if events in between are dropped, or if the id is of another process. ``names`` are the
-        client and the address that the stream counts for; it ends if the client is disconnected.
+        - None comes when there are no more events for now, and then about every tick.
+        - "gap" comes before the next event if events in between were dropped, or if the id belongs to another
+          process.
 
-        Raises ValueError for an invalid id; ServiceUnavailable if too many streams are open.
+        ``names`` are the client and the address that the stream counts for. The stream ends if the client is
+        disconnected. Raises ValueError for an invalid id. Raises ServiceUnavailable if too many streams are
+        open.
         """
         if after and not _ID.fullmatch(after):
             raise ValueError(f"lastEventId is {after[:200]!r}: expected the id of an event of this server")
         self._admission.admit(names)
         following = self._follow(wanted, int(after) if after else self._buffer.last, names, is_disconnected)
-        next(following)  # from here on, closing it frees its place
+        next(following)  # from here on, closing the iterator releases its place
         return following
 
     def _follow(
@@ -79,7 +83,7 @@ class EventStreams:
             yield None
             read = 0.0
             while True:
-                news = self._buffer.news()  # before the events are read: none is missed
+                news = self._buffer.news()  # before the events are read, so that none is missed
                 is_last = self._stopping.is_set() or is_disconnected()
                 until = self._buffer.last
                 if position != until:
@@ -96,7 +100,7 @@ class EventStreams:
             self._admission.release(names)
 
     def _events(self, wanted: EventFilter, position: int, until: int) -> Following:
-        """The wanted events behind one number up to another, if they are still in memory."""
+        """Yields the wanted events after ``position`` up to ``until``, if they are still in memory."""
         while position != until:
             with self._read_lock:
                 page = self._buffer.page(position, until, _PAGE)

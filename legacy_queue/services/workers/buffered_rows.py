@@ -1,6 +1,7 @@
-"""Rows of workers and clients, changed by calls at once or soon after them.
+"""Buffers changes to the rows of workers and clients. Calls change them at once, or a little later.
 
-A failure to write what was noted never fails the call: in the original it failed claims that were made.
+If a buffered change cannot be written, no call fails. In the original queue this failed claims that had been
+made.
 """
 
 from collections.abc import Callable
@@ -20,15 +21,15 @@ from legacy_queue.stores.lru_cache import SharedLruCache
 log = structlog.get_logger()
 
 _MAX_ATTEMPTS = 10
-_MAX_AGE = timedelta(seconds=5)  # of what a call knows of its worker
-_MAX_KNOWN = 10_000  # rows
-_MAX_NOTED = 1000  # changes of a row
+_MAX_AGE = timedelta(seconds=5)  # how old the row may be that a call reads
+_MAX_KNOWN = 10_000  # rows in the cache
+_MAX_NOTED = 1000  # buffered changes of a row
 
 Key = TypeVar("Key")
 
 
 class BufferedRows(Generic[Key, AnyRow]):
-    """Changes that calls note, and ``flush`` writes: the changes of a row in a second in one write."""
+    """Collects the changes that calls ``note``. ``flush`` writes all changes of a row in one write."""
 
     def __init__(
         self,
@@ -44,16 +45,16 @@ class BufferedRows(Generic[Key, AnyRow]):
         self._noted: dict[Key, list[Callable[[AnyRow], AnyRow]]] = {}
         self._lock = Lock()
         self._writes = Lock()
-        # with the time when it was so
+        # the last known row, and when it was read or written
         self._known: SharedLruCache[Key, tuple[AnyRow | None, timedelta]] = SharedLruCache(_MAX_KNOWN)
 
     def note(self, key: Key, change: Callable[[AnyRow], AnyRow]) -> None:
-        """Keep the change for ``flush``."""
+        """Keep the change until ``flush`` writes it."""
         with self._lock:
             self._noted.setdefault(key, []).append(change)
 
     def flush(self) -> None:
-        """Write what was noted. Raises nothing: while storage is away, it is kept."""
+        """Write the noted changes. Raises nothing: while storage is away, the changes are kept."""
         with self._writes:
             with self._lock:
                 noted = self._noted
@@ -76,25 +77,26 @@ class BufferedRows(Generic[Key, AnyRow]):
             log.exception("worker-not-recorded", path=_path(key))
 
     def known(self, key: Key) -> AnyRow | None:
-        """The row as this process wrote or read it last."""
+        """Returns the row as this process last wrote or read it."""
         row, _ = self._known.get(key) or (None, None)
         return row
 
     def recent(self, key: Key) -> AnyRow | None:
-        """The row as it was at most five seconds ago. Raises ServiceUnavailable."""
+        """Returns the row as it was at most five seconds ago. Raises ServiceUnavailable."""
         now = self._clock.monotonic()
         row, known_at = self._known.get(key) or (None, None)
         if known_at is None or now - known_at >= _MAX_AGE:
             row = None
-            with suppress(Corrupt):  # the row is logged, and stays as it is
+            with suppress(Corrupt):  # the row is logged and left as it is
                 row = self._load(key)
             self._known.put(key, (row, now))
         return row
 
     def change(self, key: Key, change: Callable[[AnyRow], AnyRow]) -> AnyRow:
-        """Store the changed row, also of an unknown or expired record; raises ServiceUnavailable, Corrupt.
+        """Store the changed row at once, even if the record is unknown or expired.
 
-        Needs no read if the row is known: if it has changed since, the write fails.
+        A known row is not read again: if it has changed since, the write fails. Raises ServiceUnavailable,
+        Corrupt.
         """
         now = self._clock.now()
         stored = self.known(key)

@@ -1,4 +1,4 @@
-"""The signed URLs with which a worker polls."""
+"""Gives out the signed URLs with which workers poll."""
 
 from collections.abc import Mapping
 from datetime import timedelta
@@ -15,7 +15,7 @@ _CLOCK_DRIFT = timedelta(minutes=15)
 
 
 class Polling:
-    """Polling by URLs, good for ``sas_life``, which hide a polled message for ``poll_visibility``."""
+    """Makes poll URLs. They are valid for ``sas_life``, and hide a polled message for ``poll_visibility``."""
 
     def __init__(
         self,
@@ -34,9 +34,9 @@ class Polling:
     def poll_urls(
         self, provisioner_id: str, worker_type: str, client_id: str, life: timedelta | None = None
     ) -> Mapping[str, Any]:
-        """The body that pollTaskUrls answers: signed URLs, highest priority first.
+        """Returns the body that pollTaskUrls answers: signed URLs, highest priority first.
 
-        They are good for ``life``, if it is given. If it is negative, they have expired already.
+        If ``life`` is given, they are valid for that time. If it is negative, they have already expired.
         """
         caller = caller_name(client_id)
         self._calls.record_call(CallingClient(provisioner_id, worker_type, caller), (POLL_TASK_URLS, ()))

@@ -1,4 +1,4 @@
-"""The calls of workers and clients on record: who speaks which protocol, and who asked for work last."""
+"""Keeps a record of calls: which worker or client uses which protocol, and when it last asked for work."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -27,7 +27,7 @@ _COUNTED_FOR = timedelta(seconds=30)
 
 
 class RecordedCalls:
-    """Records the calls of clients, and finds those of workers too, which ``Workers.call`` records."""
+    """Records the calls of clients. Also finds the calls of workers, which ``Workers.call`` records."""
 
     def __init__(
         self, rows: BufferedRows[CallingClient, ClientRow], store: WorkerStore, workers: Workers, clock: Clock
@@ -41,21 +41,21 @@ class RecordedCalls:
         self._lock = Lock()
 
     def record_call(self, client: CallingClient, kind: CallKind) -> None:
-        """Note a call of a client, and that its pool is active."""
+        """Record a call of a client, and that its pool is active."""
         now = self._clock.now()
         self._workers.record_activity(PoolPath(client.provisioner_id, client.worker_type))
         self._note(client, kind, Calls(1, now, now))
 
     def record_read(self, client_id: str, kind: CallKind) -> None:
-        """Count a read that the client's own scopes do not allow, "" without credentials."""
+        """Count a read that the client's own scopes do not allow. ``client_id`` is "" without credentials."""
         self._count(CallingClient(*READERS, caller_name(client_id)), kind)
 
     def record_poll(self, queue: WorkQueue, caller: str) -> None:
-        """Count a poll by a signed URL that the caller got from pollTaskUrls."""
+        """Count a poll with a signed URL that the caller got from pollTaskUrls."""
         self._count(CallingClient(queue.provisioner_id, queue.worker_type, caller), (POLL, ()))
 
     def _count(self, client: CallingClient, kind: CallKind) -> None:
-        """Count what comes too often for a write of each."""
+        """Count a call that comes too often for a write each time."""
         now = self._clock.now()
         calls = Calls(1, now, now)
         with self._lock:
@@ -63,7 +63,7 @@ class RecordedCalls:
             self._counted[client, kind] = earlier.plus(calls) if earlier else calls
 
     def note_counted(self) -> None:
-        """Note what was counted since the last time."""
+        """Pass on what was counted since the last time."""
         with self._lock:
             self._noted_at = self._clock.monotonic()
             counted = self._counted
@@ -75,9 +75,9 @@ class RecordedCalls:
         self._rows.note(client, lambda row: replace(row, statistics=row.statistics.counted(kind, more)))
 
     def flush(self) -> None:
-        """Write what was noted, and what was counted in half a minute.
+        """Write the noted calls, and every half minute the counted ones.
 
-        Raises nothing: while storage is away, it is kept.
+        Raises nothing: while storage is away, they are kept.
         """
         if self._clock.monotonic() - self._noted_at >= _COUNTED_FOR:
             self.note_counted()
@@ -85,14 +85,14 @@ class RecordedCalls:
         self._workers.flush()
 
     def callers(self) -> Sequence[Caller]:
-        """Whose calls for work are on record, of all pools: see ``with_polls``."""
+        """Returns whose calls for work are on record, for all pools: see ``with_polls``."""
         callers = self.callers_since(self._clock.now() - CALLS_KEPT)
         return with_polls([each for each in callers if (each.provisioner_id, each.worker_type) != READERS])
 
     def callers_since(
         self, time: datetime, provisioner_id: str | None = None, worker_type: str | None = None
     ) -> Sequence[Caller]:
-        """The workers and clients whose last call was not before that time, of any pool where a name is None.
+        """Returns the workers and clients whose last call was at or after ``time``. None means any pool.
 
         Raises ServiceUnavailable.
         """

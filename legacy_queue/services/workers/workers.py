@@ -1,4 +1,4 @@
-"""The records of provisioners, pools and workers: declared, active, quarantined, listed."""
+"""Declares, quarantines and lists provisioners, pools and workers, and records their activity."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -30,9 +30,10 @@ _RecordChange = Callable[[WorkerRecord], WorkerRecord]
 
 
 class Workers:
-    """Declarations and quarantines are written at once, activity and claims soon after the call.
+    """The records of provisioners, pools and workers.
 
-    A quarantine by another process takes effect within five seconds.
+    Declarations and quarantines are written at once, activity and claims soon after the call. If another
+    process quarantines a worker, this takes effect here within five seconds.
     """
 
     def __init__(self, rows: BufferedRows[RecordPath, WorkerRow], store: WorkerStore, clock: Clock) -> None:
@@ -42,10 +43,10 @@ class Workers:
 
     @contextmanager
     def call(self, worker: WorkerPath, kind: CallKind, client_id: str = "") -> Iterator[list[RunKey]]:
-        """A context for a call of the worker: a list for the runs that it claims.
+        """Returns a context for a call of the worker. Put the runs that it claims into the list.
 
-        At its end they and the call are noted, also if it fails. ``client_id`` is that of a client that may
-        have polled for the worker.
+        At the end the call and its claims are recorded, even if the call fails. ``client_id`` is the client
+        that may have polled for the worker.
         """
         claims: list[RunKey] = []
         self.record_activity(worker)
@@ -62,7 +63,7 @@ class Workers:
             self._rows.note(worker, called)
 
     def record_activity(self, path: PoolPath | WorkerPath) -> None:
-        """Note that the pool or worker is active, and with it its parents, once in each half hour."""
+        """Record, at most every half hour, that the pool or worker and its parents are active."""
         now = self._clock.now()
         known = self._rows.known(path)
 
@@ -75,11 +76,13 @@ class Workers:
                 self._rows.note(each, active)
 
     def flush(self) -> None:
-        """Write what calls have noted. Raises nothing: while storage is away, it is kept."""
+        """Write what calls have recorded. Raises nothing: while storage is away, it is kept."""
         self._rows.flush()
 
     def quarantined_until(self, worker: WorkerPath) -> datetime | None:
-        """When the quarantine of the worker ends, None if it has none. Raises ServiceUnavailable."""
+        """Returns when the quarantine of the worker ends, or None if there is none. Raises
+        ServiceUnavailable.
+        """
         row = self._rows.recent(worker)
         until = row.record.quarantine_until if row else None
         return until if until and until > self._clock.now() else None
@@ -87,10 +90,10 @@ class Workers:
     def quarantine(
         self, worker: WorkerPath, until: datetime, client_id: str = "", info: str = ""
     ) -> Mapping[str, Any]:
-        """Quarantine the worker until then, a past time too; returns the body that getWorker answers.
+        """Quarantine the worker until ``until``. Returns the body that getWorker answers.
 
-        Records the client, and ``info``, its reason. The worker keeps its claims. Raises ResourceNotFound for
-        a worker that is not known.
+        A time in the past ends a quarantine. Records the client and its reason, ``info``. The worker keeps
+        its claims. Raises ResourceNotFound if the worker is unknown.
         """
         self.load(worker)
         now = self._clock.now()
@@ -98,10 +101,10 @@ class Workers:
         return self._changed(worker, lambda record: record.quarantined(until, now, client_id, info), now)
 
     def declare(self, path: RecordPath, body: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Store the properties in the body. Returns the body that describes the provisioner, pool or
-        worker.
+        """Store the properties in the body. Returns the body that describes the provisioner, pool or worker.
 
-        Creates it and its parents if they are unknown. They expire no earlier than it. Raises InputError.
+        Creates the record and its parents if they are unknown. The parents do not expire before it. Raises
+        InputError.
         """
         now = self._clock.now()
         expires = given(body, "expires", parse_time) if "expires" in body else now
@@ -110,17 +113,21 @@ class Workers:
         )
 
     def describe(self, path: RecordPath) -> Mapping[str, Any]:
-        """The body that getProvisioner, getWorkerType or getWorker answers; raises ResourceNotFound."""
+        """Returns the body that getProvisioner, getWorkerType or getWorker answers. Raises
+        ResourceNotFound.
+        """
         return self._answer(self.load(path))
 
     def load(self, path: RecordPath) -> WorkerRecord:
-        """The record of a provisioner, pool or worker; raises ResourceNotFound."""
+        """Returns the record of a provisioner, pool or worker. Raises ResourceNotFound."""
         self._rows.flush()
         row = self._store.load(path)
         record = row.record if row else None
         if record is None or record.kept_until <= self._clock.now():
             kind = ACTION_CONTEXTS[type(path)].replace("-", " ")
-            raise ResourceNotFound(f"there is no {kind} {'/'.join(path)}: never active, or expired")
+            raise ResourceNotFound(
+                f"there is no {kind} {'/'.join(path)}: it was never active, or has expired"
+            )
         return record
 
     def list(
@@ -131,10 +138,10 @@ class Workers:
         render: Callable[[WorkerRecord], bytes],
         is_quarantined: bool | None = None,
     ) -> Page[RecordPlace]:
-        """Up to ``limit`` records directly below ``parent``, None for provisioners, behind ``after``.
+        """Returns up to ``limit`` records directly below ``parent`` that come after ``after``.
 
-        ``is_quarantined`` selects the quarantined workers, or the others. A page that is not the last may be
-        shorter than ``limit``.
+        If ``parent`` is None, these are provisioners. ``is_quarantined`` selects the quarantined workers, or
+        the others. A page before the last may be shorter than ``limit``.
         """
 
         def selected(record: WorkerRecord, now: datetime) -> WorkerRecord | None:
@@ -145,23 +152,26 @@ class Workers:
     def task_queues(
         self, after: RecordPlace, limit: int, render: Callable[[WorkerRecord], bytes]
     ) -> Page[RecordPlace]:
-        """As ``list``, for the pools of all provisioners."""
+        """Lists the pools of all provisioners: see ``list``."""
         return self._page(self._store.worker_types, after, limit, render, lambda record, _: record)
 
     def provisioners_of_today(
         self, after: RecordPlace, limit: int, render: Callable[[WorkerRecord], bytes]
     ) -> Page[RecordPlace]:
-        """As ``list``, for the provisioners as ``provisioner_of_today`` returns them."""
+        """Lists provisioners as ``provisioner_of_today`` returns them: see ``list``."""
         return self._page(partial(self._store.list, None), after, limit, render, self._of_its_pools)
 
     def provisioner_of_today(self, path: ProvisionerPath) -> WorkerRecord:
-        """The provisioner as today's queue has it: what its pools make it, which ends with the last of them.
+        """Returns the provisioner as today's queue shows it: derived from its pools, and gone with the last
+        one.
 
         Raises ResourceNotFound, also if it has no pool.
         """
         record = self._of_its_pools(self.load(path), self._clock.now())
         if record is None:
-            raise ResourceNotFound(f"there is no provisioner {path.provisioner_id}: it has no task queue now")
+            raise ResourceNotFound(
+                f"there is no provisioner {path.provisioner_id}: it has no task queue any more"
+            )
         return record
 
     def _of_its_pools(self, record: WorkerRecord, now: datetime) -> WorkerRecord | None:
@@ -198,12 +208,12 @@ class Workers:
         return read_page(read, lambda record: record.path, after, limit, item)
 
     def _changed(self, path: RecordPath, change: _RecordChange, expires: datetime) -> Mapping[str, Any]:
-        """Store the change, also of an unknown or expired record; returns the body that describes it.
+        """Store the change, even if the record is unknown or expired. Returns the body that describes it.
 
         Its parents do not expire before ``expires``.
         """
         for parent in parents(path):
-            with suppress(Corrupt):  # a corrupt parent fails only its own calls
+            with suppress(Corrupt):  # a corrupt parent must not fail calls for its children
                 self._change(parent, lambda record: record.outliving(expires))
         return self._answer(self._change(path, change))
 
