@@ -21,7 +21,7 @@ HELD = MessageLease("message-1", "receipt-2")
 
 
 def task_body(now: datetime = NOW, **changes: Any) -> dict[str, Any]:
-    """The body of a createTask; the deadline is a day later. None leaves a property out."""
+    """The body of a createTask call with a deadline a day later. A change to None leaves the property out."""
     body = {
         "provisionerId": "provisioner",
         "workerType": "worker-Type_1",
@@ -44,7 +44,7 @@ def definition(**changes: Any) -> TaskDefinition:
 
 
 def unscheduled(**changes: Any) -> Task:
-    """A task that was created at NOW and waits for another."""
+    """A task that was created at NOW and depends on an unresolved task."""
     return transitions.create(TASK_ID, definition(**changes), [OTHER_ID], NOW).task
 
 
@@ -54,28 +54,28 @@ def pending(**changes: Any) -> Task:
 
 
 def running(**changes: Any) -> Task:
-    """A task that Alice has claimed at NOW, with its held message."""
+    """A task that Alice claimed at NOW. Its message is held."""
     task = transitions.claim(pending(**changes), 0, ALICE, POLLED, "message-1", CLAIM_TIMEOUT, NOW).task
     return replace(task, held=HELD)
 
 
 def ended(task: Task | None = None, how: str = "completed", at: datetime = NOW) -> Task:
-    """A task whose last run was reported, with this reason."""
+    """A task whose last run was resolved with this reason."""
     task = task or running()
     state = how if how in ("completed", "failed") else "exception"
     return transitions.resolve(task, len(task.runs) - 1, state, how, at).task
 
 
 def shut_down(at: datetime = NOW) -> Task:
-    """A task whose first worker has shut down, so that a second run is pending."""
+    """A task whose first worker shut down: run 0 is an exception, run 1 is pending."""
     return ended(how="worker-shutdown", at=at)
 
 
 def with_last_run(task: Task, **changes: Any) -> Task:
-    """The task with these fields of its last run changed."""
+    """The task, with these fields changed in its last run."""
     return replace(task, runs=(*task.runs[:-1], replace(task.runs[-1], **changes)))
 
 
 def with_new_run(task: Task, reason_created: str, scheduled: datetime) -> Task:
-    """The task with one more pending run."""
+    """The task, with another pending run."""
     return replace(task, runs=(*task.runs, Run(len(task.runs), "pending", reason_created, scheduled)))

@@ -1,4 +1,4 @@
-"""Requests signed by this code, and checks that a bad signature is refused in the same way always."""
+"""Makes signed requests, and checks that every bad signature is refused with the same error."""
 
 import base64
 import hmac
@@ -25,7 +25,7 @@ EXT = "eyJhdXRob3JpemVkU2NvcGVzIjpbXX0="
 def signed(
     request: SignedRequest = REQUEST, now: datetime = NOW, body: bytes = b"", content_type: str | None = None
 ) -> SignedRequest:
-    """The signature covers the body if a content type is given."""
+    """A signed request. If you give a content type, the signature covers the body."""
     covered = replace(request, body=body, content_type=content_type)
     header = hawk.sign_header(covered, CREDENTIALS["id"], KEY, now, "Ab3-_x", EXT)
     return replace(request, authorization=header)
@@ -49,7 +49,7 @@ def verify(request: SignedRequest, now: datetime = NOW, key: str = KEY) -> hawk.
 
 
 def unreadable(request: SignedRequest) -> str:
-    """What the caller is told of the form of its signature."""
+    """What the error tells the caller about a signature that cannot be parsed."""
     with pytest.raises(AuthenticationFailed) as error:
         hawk.read_signature(request)
     assert str(error.value) == f"Authentication failed: {error.value.reason}"

@@ -1,6 +1,6 @@
-"""Any calls, in any order, keep what a task promises for its whole life.
+"""Whatever is called, in whatever order, a task keeps its promises.
 
-Servers that do this at once, among faults, are in tests/simulation.
+tests/simulation shows the same with several servers that work concurrently and fail.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -48,7 +48,7 @@ def report(run_id: int, state: str, reason: str) -> Act:
 
 
 def acts(task: Task, worker: Worker) -> Mapping[str, Act]:
-    """What somebody may call who sees the task as it is now."""
+    """The calls that a client can make when it sees the task in this state."""
     run_id = max(0, len(task.runs) - 1)
     until = (task.last_run and task.last_run.taken_until) or NOW
     return {
@@ -76,7 +76,7 @@ STEPS = st.tuples(
 
 
 def names(events: Iterable[Event]) -> list[tuple[Any, ...]]:
-    """Which events arrive, in the order of their first arrivals."""
+    """The events in the order in which each arrives for the first time."""
     words = ("runId", "oldPriority", "newPriority")
     return [*dict.fromkeys((event.exchange, *map(event.payload.get, words)) for event in events)]
 
@@ -103,7 +103,7 @@ def check_runs(task: Task) -> None:
 
 @settings(max_examples=1000)
 @given(st.booleans(), st.lists(STEPS, max_size=30))
-def test_any_calls_keep_the_runs_and_a_crash_would_publish_the_events_that_they_have(
+def test_after_any_calls_the_runs_are_valid_and_a_crash_would_publish_the_events_of_these_calls(
     waits: bool, steps: Sequence[tuple[str, Worker, timedelta]]
 ) -> None:
     now = NOW
@@ -120,10 +120,12 @@ def test_any_calls_keep_the_runs_and_a_crash_would_publish_the_events_that_they_
         check_changed(task, after, now, call)
         check_runs(after)
         if call == "release" and after != task:
-            released = ("task-running", task.runs[-1].run_id)  # nobody has heard of this claim
+            # the claim was released before its event was published
+            released = ("task-running", task.runs[-1].run_id)
             published = [it for it in published if (it.exchange, it.payload.get("runId")) != released]
         published += outcome.events
         assert names(published) == names(events_since(after, EVER))
-        if call != "claim the next run":  # which is claimed now
+        # the first call has claimed that run, so a repetition would claim another
+        if call != "claim the next run":
             assert act(after, now).task == after
         task = after

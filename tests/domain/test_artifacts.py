@@ -1,4 +1,4 @@
-"""The artifacts that createArtifact accepts, and when: docs/reference/artifacts.md."""
+"""Which artifacts createArtifact accepts, and when: docs/reference/artifacts.md."""
 
 import hashlib
 from collections.abc import Mapping
@@ -65,7 +65,7 @@ def test_an_artifact_has_the_fields_of_its_request() -> None:
         assert artifact.to_wire() == {"storageType": body["storageType"], **wire}
 
 
-def test_the_length_of_content_is_kept_and_may_be_another_next_time() -> None:
+def test_an_artifact_keeps_its_content_length_and_a_repeated_request_can_change_it() -> None:
     for body in (S3, OBJECT):
         artifact = new_artifact(body, contentLength=10.0)
         assert artifact.to_wire() == {**new_artifact(body).to_wire(), "contentLength": 10}
@@ -73,7 +73,7 @@ def test_the_length_of_content_is_kept_and_may_be_another_next_time() -> None:
         assert longer == replace(artifact, content_length=11)
 
 
-def test_a_link_without_a_content_type_is_binary_and_an_error_json() -> None:
+def test_the_default_content_type_of_a_link_is_binary_and_of_an_error_json() -> None:
     bare_link = {"storageType": "link", "artifact": "public/logs/live_backing.log"}
     kinds = [new_artifact(body).content_type for body in (LINK, bare_link, ERROR)]
     assert kinds == ["text/plain", "application/binary", "application/json"]
@@ -126,7 +126,7 @@ def test_an_impossible_blob_is_refused(body: dict[str, Any], kind: type[Exceptio
         ("2030-02-30T00:00:00Z", "out of range"),
     ],
 )
-def test_an_expiry_from_15_minutes_ago_to_the_expiry_of_the_task_is_accepted(
+def test_an_artifact_expires_between_15_minutes_ago_and_the_expiry_of_its_task(
     expires: str, message: str | None
 ) -> None:
     with pytest.raises(InputError, match=f"expires.*{message}") if message else nullcontext():
@@ -145,7 +145,7 @@ def test_an_expiry_from_15_minutes_ago_to_the_expiry_of_the_task_is_accepted(
         (hashlib.sha256(b"public/another").hexdigest() + "-1136214245678", False),
     ],
 )
-def test_an_azure_artifact_has_a_blob_of_its_name_where_azure_takes_it_and_no_other_artifact_has_it(
+def test_the_blob_of_an_azure_artifact_has_the_artifacts_name_if_azure_allows_it_and_any_other_a_hash(
     name: str, is_so: bool
 ) -> None:
     artifact, s3 = (replace(new_artifact(body), name=name) for body in (AZURE, S3))
@@ -158,7 +158,7 @@ def test_an_azure_artifact_has_a_blob_of_its_name_where_azure_takes_it_and_no_ot
     assert renewed.blob_name == f"{of_first_version.blob_name}{renewed.blob_suffix}"
 
 
-def test_artifacts_are_open_while_the_run_is_running_and_20_minutes_and_a_drift_after_an_exception() -> None:
+def test_a_running_run_accepts_artifacts_and_so_does_an_exception_for_20_minutes_and_a_drift() -> None:
     check_open(running(), 0, NOW + HOUR)
     check_open(shut_down(), 0, NOW + UPLOAD_WINDOW)
     assert note_blob(shut_down(), new_artifact(BLOB), NOW).task == shut_down()
@@ -166,7 +166,7 @@ def test_artifacts_are_open_while_the_run_is_running_and_20_minutes_and_a_drift_
         check_open(running(), 1, NOW)
 
 
-def test_artifacts_of_a_pending_or_resolved_run_are_closed() -> None:
+def test_artifacts_of_a_pending_or_resolved_run_are_refused() -> None:
     for task, run_id, after, message in (
         (pending(), 0, MS, "run 0 of task .* is pending"),
         (shut_down(), 1, MS, "run 1 of task .* is pending"),
@@ -185,8 +185,8 @@ def test_repeating_a_request_changes_only_the_expiry() -> None:
         assert again == replace(existing, expires=NOW + 2 * HOUR)
 
 
-def test_a_reference_can_get_another_url_or_become_a_link_that_keeps_its_content_type() -> None:
-    """Today's workers do the latter with ``live.log`` after they have uploaded its backing log."""
+def test_a_reference_can_change_its_url_or_become_a_link_of_the_same_content_type() -> None:
+    """Today's workers turn ``live.log`` into a link when they have uploaded the finished log."""
     moved = new_artifact(REFERENCE, url="https://example.com/final")
     assert created_again(new_artifact(REFERENCE), moved, NOW) == moved
     link = new_artifact(LINK, contentType="text/html")
@@ -198,7 +198,7 @@ def test_a_reference_can_get_another_url_or_become_a_link_that_keeps_its_content
     ("body", "ago"),
     [*((body, 10 * MINUTE) for body in (S3, BLOB, OBJECT, REFERENCE)), (BLOB, 10 * MINUTE - MS)],
 )
-def test_an_artifact_that_expired_10_minutes_ago_is_renewed_with_another_blob_name(
+def test_ten_minutes_after_it_expired_an_artifact_can_be_created_again_with_a_new_blob(
     body: dict[str, Any], ago: timedelta
 ) -> None:
     existing = replace(new_artifact(body), is_complete=True, expires=NOW - ago)
@@ -236,8 +236,8 @@ def test_another_artifact_of_the_same_name_is_a_conflict(
     assert shown[1] in str(conflict.value.details["given"])
 
 
-def test_the_message_artifact_created_names_the_run_of_the_artifact() -> None:
-    """The message "artifactCreated" of "Queue AMQP Exchanges"."""
+def test_the_event_artifact_created_names_the_run_of_the_artifact() -> None:
+    """Source: "artifactCreated" in "Queue AMQP Exchanges"."""
     task = shut_down()
     event = artifact_created(task, new_artifact(S3))
     assert event.routing_key.startswith(f"primary.{TASK_ID}.0.group.alice.provisioner.worker-Type_1.-.")
@@ -246,14 +246,14 @@ def test_the_message_artifact_created_names_the_run_of_the_artifact() -> None:
     assert event.payload == {**about, "artifact": new_artifact(S3).to_wire()}
 
 
-def test_todays_queue_publishes_an_artifact_once_it_can_be_read() -> None:
+def test_todays_event_of_an_artifact_is_published_when_the_artifact_can_be_read() -> None:
     for body in (S3, AZURE, BLOB, OBJECT):
         assert artifact_created(running(), new_artifact(body)).only == "2018"
     for body in (BLOB, OBJECT, REFERENCE, LINK, ERROR):
         assert artifact_created(running(), replace(new_artifact(body), is_complete=True)).only is None
 
 
-def test_the_etags_of_a_blob_are_accepted_in_each_form_and_in_their_order() -> None:
+def test_the_etags_of_a_blobs_parts_are_accepted_in_any_form_but_only_in_their_order() -> None:
     parts = new_artifact(in_parts(6 * MIB, 1))
     for written in ("{}", '"{}"', 'W/"{}"'):
         assert etags_are_right(new_artifact(GZIP), [written.format(blob_etag(OTHER_SHA, 7))])

@@ -1,4 +1,4 @@
-"""The identity of a request. tests/system shows that of requests of the real clients."""
+"""Who sent a request. tests/system shows the same with requests of real clients."""
 
 import base64
 import json
@@ -58,7 +58,7 @@ def identify(signed: SignedRequest, now: datetime = NOW) -> Identity:
 
 
 def reason(signed: SignedRequest, now: datetime = NOW) -> tuple[str, str]:
-    """Why the request is refused, and the clientId that it names: only for the log."""
+    """Why the request is refused, and the clientId that it names. Only the log gets them."""
     with pytest.raises(AuthenticationFailed) as error:
         AUTHENTICATOR.authenticate(signed, now)
     why = error.value.reason
@@ -103,7 +103,7 @@ def test_temporary_credentials_cannot_issue_temporary_credentials() -> None:
         reason(request(made, ext_of(made)))
 
 
-def test_authorized_scopes_limit_a_request_and_are_expanded() -> None:
+def test_authorized_scopes_limit_a_request_and_are_expanded_through_roles() -> None:
     scopes = ["x:1", "assume:worker-type:p/w*"]
     identity = identify(request(replace(QUEUE, scopes=()), ext_of(authorizedScopes=scopes)))
     assert identity.scopes == ROLES.expand(scopes)
@@ -131,7 +131,7 @@ def with_certificate(made: TemporaryCredentials, **changes: Any) -> SignedReques
     return request(made, ext_of(certificate=json.loads(made.certificate) | changes))
 
 
-def test_a_refusal_has_a_reason_and_a_client_id_for_the_log() -> None:
+def test_the_log_gets_the_reason_of_a_refusal_and_its_client_id() -> None:
     made, late = temporary(), NOW + 16 * MINUTE
     no_scopes = ("authorizedScopes is not a list of scopes", "worker")
     for signed, now, expected in [

@@ -18,7 +18,7 @@ def worker(name: str, client: str) -> Caller:
     return Caller(*POOL, f"group/{name}", CallStatistics({CLAIM: Calls(1, NOW, NOW)}, client), record)
 
 
-def test_calls_are_counted_by_kind_until_ten_days_after_the_last() -> None:
+def test_calls_are_counted_by_kind_and_the_count_restarts_after_ten_days_without_a_call() -> None:
     kinds: list[CallKind] = [CLAIM, ("claimTask", ("receipt",))]
     once = Calls(1, NOW, NOW)
     statistics = CallStatistics()
@@ -30,7 +30,7 @@ def test_calls_are_counted_by_kind_until_ten_days_after_the_last() -> None:
     assert statistics.counted(kinds[1], late).calls == {**statistics.calls, kinds[1]: late}
 
 
-def test_the_polls_of_a_client_are_those_of_the_only_worker_that_it_claims_for() -> None:
+def test_a_client_that_claims_for_only_one_worker_polls_for_this_worker() -> None:
     polls = CallStatistics({("pollTaskUrls", ()): Calls(1, NOW, NOW + HOUR)})
     client, elsewhere = Caller(*POOL, "client", polls), Caller("p", "w", "client", polls)
     one, other = worker("one", "client"), worker("other", "another")
@@ -42,7 +42,7 @@ def test_the_polls_of_a_client_are_those_of_the_only_worker_that_it_claims_for()
     assert with_polls(shared) == shared
 
 
-def test_a_caller_is_named_by_its_client_id_without_the_task() -> None:
+def test_a_caller_is_named_after_its_client_id_without_the_task_part() -> None:
     of_task = "task-client/VLdaX5vAQ0iW8JIr3sGQZw/0/on/group/alice/until/1893553445"
     assert caller_name(of_task) == "task-client/*/on/group/alice"
     assert caller_name("task-client/of/somebody/else") == "task-client/of/somebody/else"

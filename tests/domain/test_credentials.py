@@ -1,4 +1,4 @@
-"""Temporary credentials, compared with those of PyPI's taskcluster and npm's taskcluster-client."""
+"""Temporary credentials, compared with those that taskcluster (PyPI) and taskcluster-client (npm) make."""
 
 import json
 from dataclasses import replace
@@ -43,7 +43,7 @@ def ours(name: str | None = None, scopes: tuple[str, ...] = SCOPES, **changes: A
 
 
 def are_as_ours(theirs: Any, name: str | None, scopes: tuple[str, ...]) -> bool:
-    """Whether this code accepts the credentials, and makes the same from the same seed."""
+    """Whether this code accepts the credentials and, from the same seed, makes equal ones."""
     made = TemporaryCredentials(theirs["clientId"], theirs["accessToken"], theirs["certificate"])
     assert token(made) == made.access_token
     wire = json.loads(made.certificate)
@@ -76,16 +76,17 @@ def test_credentials_of_the_javascript_client_are_accepted_and_equal_to_ours_if_
         **({"clientId": name} if name else {}),
     }
     theirs = javascript("certificate", client=client, options=options)
-    # without scopes JavaScript signs a text that ends in a newline, Python and this code one that does not
+    # If there are no scopes, the text that JavaScript signs ends in a newline. In Python and here it does
+    # not.
     assert are_as_ours(theirs, name, scopes) == bool(scopes)
 
 
 def test_a_certificate_is_valid_with_a_drift_of_five_minutes_and_for_31_days() -> None:
-    for now in (START - 5 * MINUTE, EXPIRY + 5 * MINUTE):  # a drift of clocks
+    for now in (START - 5 * MINUTE, EXPIRY + 5 * MINUTE):  # clocks may differ by this much
         assert token(ours(), now)
     assert token(ours(expiry=START + 31 * DAY))
     assert token(ours(), issuer=None) == token(ours(), issuer="") == ours().access_token
-    # the issuer may hold patterns of the scopes that it gives, and of the client that it names
+    # The issuer may hold its scopes as patterns: those that it grants, and the one for the client's name.
     assert token(ours("a/b"), held=(*SCOPES, "auth:create-client:a/*"))
 
 

@@ -1,4 +1,4 @@
-"""The rules between the fields of a task definition: docs/explanation/http-contract.md#task-definition."""
+"""How fields of a task definition depend on each other: docs/explanation/http-contract.md#task-definition."""
 
 import re
 from datetime import timedelta
@@ -64,7 +64,7 @@ def test_a_task_without_a_project_id_has_the_project_id_none() -> None:
     assert definition(projectId="a/project").to_wire()["projectId"] == "a/project"
 
 
-def test_the_same_values_in_another_form_are_the_same_definition() -> None:
+def test_two_forms_of_the_same_values_are_the_same_definition() -> None:
     assert definition(priority="normal") == definition(priority="lowest") == definition()
     assert definition(deadline=at(DAY).replace("Z", "402+00:00")) == definition()
 
@@ -95,14 +95,14 @@ def test_a_scope_that_ends_in_two_stars_is_refused() -> None:
     assert "'a:**'" in str(refusal(scopes=["fine", "a:**"]))
 
 
-def test_a_definition_that_does_not_fit_a_row_is_too_large() -> None:
+def test_a_definition_that_does_not_fit_into_a_row_is_too_large() -> None:
     empty = len(to_json(definition(payload={"long": ""}).wire))
     definition(payload={"long": "x" * (MAX_DEFINITION - empty)})
     with pytest.raises(InputTooLarge, match=f"{MAX_DEFINITION + 1} bytes"):
         definition(payload={"long": "x" * (MAX_DEFINITION - empty + 1)})
 
 
-def test_scopes_that_do_not_fit_the_header_of_a_certificate_are_too_large() -> None:
+def test_scopes_that_do_not_fit_into_a_certificates_header_are_too_large() -> None:
     fits = ["x" * 1000] * (MAX_SCOPES // 1004)
     definition(scopes=fits)
     with pytest.raises(InputTooLarge, match=f"at most {MAX_SCOPES}"):

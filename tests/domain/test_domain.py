@@ -1,4 +1,4 @@
-"""The domain is rules: what people see is made elsewhere."""
+"""The domain has rules only. Colors and markup are made elsewhere."""
 
 import re
 from pathlib import Path

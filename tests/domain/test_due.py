@@ -1,4 +1,4 @@
-"""When a task is due, and when the sweeper looks at it."""
+"""When something must happen to a task, and when the sweeper looks at it."""
 
 from datetime import datetime
 
@@ -39,7 +39,7 @@ def test_a_task_is_due_at_the_end_of_its_claim_or_at_its_deadline(task: Task, du
     assert next_due(task) == due
 
 
-def test_a_waiting_task_is_due_after_ten_minutes_and_each_time_its_age_has_doubled() -> None:
+def test_the_sweeper_looks_at_a_task_after_ten_minutes_and_each_time_its_age_has_doubled() -> None:
     for last_pass in (None, NOW - DAY, NOW):
         assert not is_due(NOW, last_pass, NOW + 10 * MINUTE - MS)
     assert is_due(NOW, None, NOW + 15 * MINUTE)

@@ -36,7 +36,7 @@ COMPLETED = ended(at=NOW + MINUTE)
 RERUN = transitions.rerun(COMPLETED, LATER).task
 
 
-def test_the_event_of_a_changed_priority_has_the_old_and_the_new_priority() -> None:
+def test_the_event_of_a_changed_priority_has_the_old_and_the_new_one() -> None:
     once = transitions.change_priority(running(), "high", NOW + MINUTE).task
     twice = transitions.change_priority(once, "low", NOW + HOUR).task
     event = priority_changed(twice, twice.priority_changes[0])
@@ -49,7 +49,7 @@ def test_the_event_of_a_changed_priority_has_the_old_and_the_new_priority() -> N
     }
 
 
-def test_todays_event_of_a_new_task_is_about_the_task_before_its_first_run() -> None:
+def test_todays_event_of_a_new_task_shows_the_task_before_its_first_run() -> None:
     new, waiting = (task_event("task-defined", task).as_of_today() for task in (pending(), unscheduled()))
     assert new.routing_key == waiting.routing_key == f"primary.{TASK_ID}._._._.{OF_TASK}"
     assert new.payload["status"] == {**pending().status(), "state": "unscheduled", "runs": []}
@@ -59,7 +59,7 @@ def test_todays_event_of_a_new_task_is_about_the_task_before_its_first_run() -> 
 
 
 def names_of(events: Sequence[Event]) -> list[str]:
-    """``task-pending 1``, ... for each event, with the run that its payload names."""
+    """The exchange of each event and the run in its payload, such as ``task-pending 1``."""
     return [
         f"{event.exchange} {event.payload.get('runId', '')}".strip()
         for event in events
@@ -68,7 +68,7 @@ def names_of(events: Sequence[Event]) -> list[str]:
 
 
 def changed(task: Task, *times: datetime) -> Task:
-    """The task with a change of priority at each of these times."""
+    """The task, after a change of its priority at each of these times."""
     for time, priority in zip(times, ("low", "high", "medium", "highest"), strict=False):
         task = transitions.change_priority(task, priority, time).task
     return task
@@ -81,7 +81,8 @@ CHANGED_FIRST = changed(unscheduled(), NOW)
     ("task", "since", "names"),
     [
         (unscheduled(), NOW, ["task-defined"]),
-        (unscheduled(), DAY + NOW, ["task-defined"]),  # it does not say when it was created
+        # an unscheduled task does not store when it was created
+        (unscheduled(), DAY + NOW, ["task-defined"]),
         (pending(), NOW, FIRST),
         (transitions.schedule(unscheduled(), LATER).task, LATER, FIRST),
         (transitions.cancel(unscheduled(), LATER).task, LATER, ["task-defined", "task-exception 0"]),
@@ -109,14 +110,14 @@ def test_events_since_a_time_are_derived_from_the_runs_in_order(
     assert names_of(events_since(task, since)) == names
 
 
-def test_a_derived_event_shows_the_task_without_later_runs_and_the_retries_that_were_left() -> None:
+def test_a_derived_event_shows_only_the_runs_and_the_retries_of_its_time() -> None:
     task = transitions.schedule(CHANGED_FIRST, LATER).task
     assert events_since(task, NOW)[1].payload["status"] == CHANGED_FIRST.status()
     left = [event.payload["status"]["retriesLeft"] for event in events_since(TAKEN_OVER, NOW)]
     assert left == [5] * 3 + [4] * 3
 
 
-def test_todays_event_of_a_retried_run_comes_before_that_of_its_retry_and_shows_both() -> None:
+def test_todays_exception_event_of_a_retried_run_comes_before_the_pending_event_and_shows_both_runs() -> None:
     *_, exception, pending_1 = events_since(RETRIED, NOW)
     assert exception == run_retried(RETRIED, 0)
     assert (exception.exchange, exception.only) == ("task-exception", "today")
@@ -125,7 +126,7 @@ def test_todays_event_of_a_retried_run_comes_before_that_of_its_retry_and_shows_
     assert exception.payload["status"] == pending_1.payload["status"] == RETRIED.status()
 
 
-def test_artifacts_of_a_run_come_before_the_event_of_its_end() -> None:
+def test_the_events_of_a_runs_artifacts_come_before_the_event_of_its_resolution() -> None:
     artifact = replace(task_event("task-running", running()), exchange="artifact-created")
     end = ["artifact-created 0", "task-completed 0"]
     events = events_since(RERUN, NOW, {0: [artifact], 7: [artifact]})
@@ -134,7 +135,7 @@ def test_artifacts_of_a_run_come_before_the_event_of_its_end() -> None:
 
 
 def test_the_longest_routing_key_has_the_255_bytes_that_amqp_allows() -> None:
-    """A short string of AMQP 0-9-1 has 255 bytes at most."""
+    """Routing keys are short strings, which have at most 255 bytes in AMQP 0-9-1."""
     longest = dict.fromkeys(("provisionerId", "workerType", "schedulerId"), "x" * 38)
     task = with_last_run(pending(**longest), run_id=1000, worker=Worker("g" * 38, "w" * 38))
     assert len(task_event("task-running", task).routing_key) == 255

@@ -1,4 +1,4 @@
-"""Hawk against mohawk and npm's hawk 2.3.1 and 6.0.2, and requests that it refuses, all in the same way."""
+"""Hawk signatures, compared with mohawk and with hawk 2.3.1 and 6.0.2 of npm. Refused ones get one error."""
 
 import base64
 import json
@@ -36,7 +36,7 @@ from tests.domain.signing import (
 
 @pytest.mark.processes
 @pytest.mark.parametrize("version", ["2", "6"])
-def test_a_request_and_a_bewit_that_hawk_makes_are_accepted(version: str) -> None:
+def test_a_request_and_a_bewit_made_by_hawk_are_accepted(version: str) -> None:
     options = {"timestamp": SECONDS, "nonce": "abcdef", "ext": EXT, "app": "my-app", "dlg": "d"}
     payload = {"payload": REQUEST.body.decode(), "contentType": REQUEST.content_type}
     by: dict[str, Any] = {"hawk": version, "credentials": CREDENTIALS}
@@ -60,7 +60,7 @@ def mohawk_header(**options: Any) -> str:
     return str(sender.request_header)
 
 
-def test_a_request_of_mohawk_is_accepted_and_mohawk_accepts_ours() -> None:
+def test_a_request_made_by_mohawk_is_accepted_and_mohawk_accepts_ours() -> None:
     header = mohawk_header(content=REQUEST.body, content_type="application/json")
     assert verify(replace(REQUEST, authorization=header)).payload_hash
     ours = signed(body=REQUEST.body, content_type="application/json")
@@ -77,13 +77,14 @@ def test_a_request_of_mohawk_is_accepted_and_mohawk_accepts_ours() -> None:
 
 
 def test_an_empty_body_is_accepted_with_the_content_type_that_aiohttp_adds() -> None:
-    # Python's client signs '' under '', then aiohttp, below scriptworker, adds application/octet-stream.
+    # Python's client signs an empty body with an empty content type. Then aiohttp, which scriptworker uses,
+    # adds application/octet-stream.
     request = replace(REQUEST, body=b"", authorization=mohawk_header(content="", content_type=""))
     for content_type in (None, "", "application/octet-stream"):
         verify(replace(request, content_type=content_type))
 
 
-def test_a_skew_of_15_minutes_is_accepted_and_a_bewit_until_its_time_and_a_millisecond_more_is_not() -> None:
+def test_a_header_is_valid_for_15_minutes_before_and_after_its_time_and_a_bewit_until_its_expiry() -> None:
     now = NOW.replace(microsecond=0)
     for skew, more in ((15 * MINUTE, MS), (-15 * MINUTE, -MS)):
         verify(signed(now=now), now + skew)
@@ -92,7 +93,7 @@ def test_a_skew_of_15_minutes_is_accepted_and_a_bewit_until_its_time_and_a_milli
     refused(with_bewit(expires=now), now)
 
 
-def test_a_bewit_is_found_anywhere_in_the_query_and_without_one_there_is_no_signature() -> None:
+def test_a_bewit_is_found_anywhere_in_the_query() -> None:
     bewit = with_bewit("/p?a=1&b=2").target.partition("bewit=")[2]
     for target in ("/p?bewit={}&a=1&b=2", "/p?a=1&bewit={}&b=2", "/p?a=1&b=2&bewit={}"):
         assert verify(replace(with_bewit(), target=target.format(bewit))).target == "/p?a=1&b=2"
@@ -100,17 +101,17 @@ def test_a_bewit_is_found_anywhere_in_the_query_and_without_one_there_is_no_sign
         assert hawk.read_signature(replace(REQUEST, target=target)) is None
 
 
-def test_a_bewit_has_room_for_all_scopes_that_a_task_may_have() -> None:
+def test_a_bewit_has_room_for_all_scopes_that_a_task_can_have() -> None:
     scopes = ["a"] * (MAX_SCOPES // len('"a",'))
     issuer = Client("queue", KEY, ("*",))
     name = f"task-client/{'T' * 22}/1000/on/{'g' * 38}/{'w' * 38}/until/1520139967"
     made = create_temporary_credentials(issuer, name, scopes, NOW, NOW + HOUR, "s" * 44)
-    # as Python's client writes it, with spaces
+    # like Python's client, which writes spaces into JSON
     ext = base64.b64encode(json.dumps({"certificate": json.loads(made.certificate)}).encode()).decode()
     assert verify(with_bewit(ext=ext)).ext == ext
 
 
-def test_a_bewit_is_read_in_either_base64_alphabet_padded_and_quoted() -> None:
+def test_a_bewit_is_read_in_either_base64_alphabet_padded_or_percent_encoded() -> None:
     bewit = with_bewit("/p", ext="~~~???>>>").target.partition("bewit=")[2]
     assert set("-_") & set(bewit)
     standard = bewit.replace("-", "+").replace("_", "/")
@@ -120,7 +121,7 @@ def test_a_bewit_is_read_in_either_base64_alphabet_padded_and_quoted() -> None:
         verify(replace(with_bewit(), target=f"/p?bewit={form}"))
 
 
-def test_a_bewit_is_accepted_for_get_and_head_only_and_never_beside_another_signature() -> None:
+def test_a_bewit_is_accepted_only_for_get_and_head_and_never_together_with_another_signature() -> None:
     request = with_bewit()
     verify(replace(request, method="HEAD"))
     for method in ("POST", "PUT", "DELETE"):
@@ -156,7 +157,7 @@ FIELDS = {"id": "a", "ts": "1520139967", "nonce": "n", "mac": "m"}
 GOOD = ", ".join(f'{name}="{value}"' for name, value in FIELDS.items())
 
 
-def test_order_spaces_a_last_comma_and_empty_attributes_change_nothing() -> None:
+def test_the_order_spaces_a_trailing_comma_and_empty_attributes_of_a_header_do_not_matter() -> None:
     for header in (
         f"hAWK {GOOD}",
         'Hawk   mac="m" ,nonce="n",ts="1520139967" ,  id="a" ',
@@ -194,7 +195,9 @@ FORM = 'is not of the form Hawk id=".."'
         ("Hawk a" + " a" * 30_000, FORM),
     ],
 )
-def test_the_refusal_of_a_malformed_header_names_what_is_wrong_and_no_value(header: str, named: str) -> None:
+def test_the_error_for_a_malformed_header_says_what_is_wrong_and_shows_no_value(
+    header: str, named: str
+) -> None:
     assert named in unreadable(replace(REQUEST, authorization=header))
 
 
@@ -214,7 +217,7 @@ def test_any_header_is_accepted_or_refused_and_raises_no_other_error(
             continue
 
 
-def test_a_request_with_another_part_or_another_signature_is_refused() -> None:
+def test_a_request_that_was_changed_after_signing_is_refused() -> None:
     request = signed(body=REQUEST.body, content_type="application/json")
     refused(replace(request, port=443))
     for part in ("method", "target", "host", "content_type"):
@@ -223,7 +226,7 @@ def test_a_request_with_another_part_or_another_signature_is_refused() -> None:
             refused(replace(request, **change))
     signature = verify(request)
     for part in ("target", "timestamp", "nonce", "payload_hash", "ext", "mac"):
-        for place in (0, -2):  # the last character but one: the last one may hold no bit
+        for place in (0, -2):  # not the last character: its bits may all be padding
             text = [*getattr(signature, part)]
             text[place] = "8" if text[place] != "8" else "7"
             change = {part: "".join(text)}

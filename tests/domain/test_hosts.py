@@ -1,7 +1,7 @@
 from legacy_queue.domain.hosts import is_address, is_loopback
 
 
-def test_a_host_is_on_loopback_an_address_or_a_name() -> None:
+def test_loopback_hosts_and_addresses_are_recognized() -> None:
     for host in ("localhost", "127.0.0.1", "127.9.9.9", "::1"):
         assert (is_loopback(host), is_address(host)) == (True, True)
     for host in ("10.0.0.1", "0.0.0.0", "::2"):

@@ -12,7 +12,7 @@ def test_a_new_task_id_is_valid_and_does_not_begin_with_a_dash() -> None:
         assert made[0] != "-"
 
 
-def test_an_identifier_has_its_form() -> None:
+def test_only_an_identifier_of_the_documented_form_is_valid() -> None:
     for pattern, valid, invalid in (
         (TASK_ID, ["eWIgwMgxSfeXQ36iBbOxiQ"], ["", "eWIgwMgxSfeXQ36iBbOxiQQ", "eWIgwMgxAfeXQ36iBbOxiQ"]),
         (RUN_ID, ["0", "9", "50", "1000"], ["1001", "01", "", "-1"]),

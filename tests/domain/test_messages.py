@@ -1,4 +1,7 @@
-"""Expected signatures: printf '<taskId>/<runId>' | openssl dgst -sha256 -hmac SECRET -binary | base64"""
+"""Work messages. The expected signatures were made by openssl:
+
+printf '<taskId>/<runId>' | openssl dgst -sha256 -hmac SECRET -binary | base64
+"""
 
 import base64
 import json
@@ -20,7 +23,7 @@ BY_OLD_SECRET = "e6UMvMmq9JF4SWOMbkgTD7yTfI/gcqJqyr9DJc556tg="
 BY_ANOTHER_SECRET = "q5WW6nJiGv0XGiKEiJLhzvPYbJoj8is+BXAjqqKsxIw="
 
 
-def test_a_signature_by_a_listed_secret_is_valid_and_no_other_is() -> None:
+def test_only_a_signature_by_one_of_the_servers_secrets_is_valid() -> None:
     for right in (SIGNATURES[0], BY_OLD_SECRET):
         assert signature_is_valid(right, TASK_ID, 0, [SECRET, OLD_SECRET])
     assert not signature_is_valid(BY_OLD_SECRET, TASK_ID, 0, [SECRET])
@@ -28,7 +31,7 @@ def test_a_signature_by_a_listed_secret_is_valid_and_no_other_is() -> None:
         assert not signature_is_valid(wrong, TASK_ID, 0, [SECRET, OLD_SECRET])
 
 
-def test_a_message_is_base64_of_json_with_a_number_as_run_id() -> None:
+def test_a_message_is_base64_of_json_whose_run_id_is_a_number() -> None:
     text = json.loads(base64.b64decode(message_text(TASK_ID, 1, SECRET), validate=True))
     assert text == {"taskId": TASK_ID, "runId": 1, "signature": SIGNATURES[1]}
     assert read_message(wire(more=["of", "it"])) == (TASK_ID, 1, SIGNATURES[1])
@@ -41,7 +44,7 @@ def encoded(json_text: str) -> str:
 
 
 def wire(**changes: Any) -> str:
-    """A message with some values changed."""
+    """A message in which these values are changed."""
     return encoded(json.dumps({"taskId": TASK_ID, "runId": 1, "signature": SIGNATURES[1], **changes}))
 
 
@@ -65,7 +68,7 @@ NO_MESSAGES = {
 
 
 @pytest.mark.parametrize("text", NO_MESSAGES.values(), ids=NO_MESSAGES)
-def test_a_text_of_another_form_is_not_a_work_message(text: str) -> None:
+def test_any_other_text_is_not_a_work_message(text: str) -> None:
     with pytest.raises(ValueError, match="not a work message") as error:
         read_message(text)
     assert type(error.value) is ValueError

@@ -1,4 +1,4 @@
-"""Objects: their names, the credentials for them, and how an upload of one is checked and finished."""
+"""Objects: their names, their credentials, and how an upload is checked and finished."""
 
 import json
 from dataclasses import replace
@@ -32,7 +32,7 @@ UPLOAD = {"projectId": "a/project", "uploadId": ARTIFACT.upload_id}
 HASHES = {"sha256": "ab" * 32, "sha512": "cd" * 64}
 
 
-def test_upload_credentials_are_for_one_object_and_at_most_a_day() -> None:
+def test_upload_credentials_are_for_one_object_and_last_at_most_a_day() -> None:
     for expires, life in ((NOW + 2 * DAY, DAY), (NOW + HOUR, HOUR)):
         answer = upload_access(replace(ARTIFACT, expires=expires), ISSUER, NOW, expires)
         certificate = json.loads(answer.pop("credentials")["certificate"])
@@ -42,7 +42,7 @@ def test_upload_credentials_are_for_one_object_and_at_most_a_day() -> None:
         assert answer == {"storageType": "object", "name": NAME, "expires": format_time(expires), **UPLOAD}
 
 
-def test_download_credentials_are_for_one_object_and_one_hour() -> None:
+def test_download_credentials_are_for_one_object_and_last_an_hour() -> None:
     answer = download_access(ARTIFACT, ISSUER, NOW)
     certificate = json.loads(answer["credentials"]["certificate"])
     assert certificate["scopes"] == [f"object:download:{NAME}"]
@@ -60,7 +60,7 @@ def test_download_credentials_are_for_one_object_and_one_hour() -> None:
         ({"expires": "2030-02-30T00:00:00Z"}, InputError, "out of range"),
     ],
 )
-def test_an_upload_with_other_fields_than_its_object_is_refused(
+def test_an_upload_whose_fields_differ_from_its_object_is_refused(
     changes: dict[str, str], kind: type[Exception], message: str
 ) -> None:
     check_upload(ARTIFACT, {**UPLOAD, "expires": (NOW + 2 * DAY).isoformat()})
@@ -79,7 +79,7 @@ def test_an_upload_is_finished_with_the_hashes_of_known_algorithms() -> None:
             finished(finished(ARTIFACT, first), HASHES)
 
 
-def test_a_download_uses_the_preferred_method_that_is_accepted() -> None:
+def test_a_download_uses_the_best_method_that_the_client_accepts() -> None:
     assert download_method({"simple": True}) == "simple"
     assert download_method({"simple": True, "getUrl": True}) == "getUrl"
     with pytest.raises(NoMatchingMethod, match="getUrl or simple"):

@@ -1,4 +1,4 @@
-"""The caller of pollTaskUrls in a signed URL."""
+"""A signed URL names the caller who got it from pollTaskUrls."""
 
 import re
 
@@ -7,7 +7,7 @@ import pytest
 from legacy_queue.domain.poll_caller import poll_caller, poll_policy
 
 
-def test_a_policy_names_the_caller_in_characters_that_no_client_encodes() -> None:
+def test_a_signed_url_names_its_caller_in_characters_that_no_client_percent_encodes() -> None:
     for caller in ("a", "a/client@c:d.e+f|g_-", "é?&=% ", "x" * 255):
         policy = poll_policy(caller)
         assert re.fullmatch("[A-Za-z0-9._-]+", policy)

@@ -9,7 +9,7 @@ from legacy_queue.domain.priority import (
 )
 
 
-def test_priorities_are_ordered_from_the_highest_as_their_queues_are() -> None:
+def test_the_highest_priority_comes_first_and_so_does_its_queue() -> None:
     queues = work_queues("provisioner", "worker-Type_1")
     ranks = {queue.priority: queue.name("queue")[-2:] for queue in queues}
     assert [*ranks] == [*PRIORITIES]
@@ -24,7 +24,7 @@ def test_the_queues_of_a_pool_have_valid_names() -> None:
     assert all(re.fullmatch("q-[a-z2-7]{24}-[a-z2-7]{24}-[1-7]", name) for name in names)
 
 
-def test_the_name_of_a_queue_is_made_of_hashes_and_the_rank() -> None:
+def test_the_name_of_a_queue_is_two_hashes_and_the_rank_of_its_priority() -> None:
     # printf %s NAME | openssl dgst -sha256 -binary | head -c 15 | base32 | tr A-Z a-z
     highest = WorkQueue("provisioner", "worker-Type_1", "highest")
     assert highest.name("q") == "q-aeqyvxzppuw3etvqd6ypvpqx-24uedbzms6cjwbqkgxpijg6m-7"

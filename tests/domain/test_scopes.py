@@ -1,4 +1,4 @@
-"""Scope expressions and roles, against taskcluster-lib-scopes' and taskcluster-auth's own examples."""
+"""Scope expressions and roles. The examples are from taskcluster-lib-scopes and taskcluster-auth."""
 
 from typing import Any
 
@@ -25,11 +25,11 @@ from legacy_queue.domain.scopes import (
         ("a", ["a"], ["", "b", "ab", "a*"]),
         ("a*", ["a", "a*", "ab", "ab*", "a**"], ["", "*", "b", "ba"]),
         ("*", ["", "*", "a", "a*"], []),
-        ("a*b", ["a*b"], ["ab", "acb", "a*"]),  # a star in the middle is a character
+        ("a*b", ["a*b"], ["ab", "acb", "a*"]),  # a star in the middle is an ordinary character
         ("x:a**", ["x:a**", "x:a*b", "x:a*b*"], ["x:a", "x:a*", "x:ab"]),
     ],
 )
-def test_a_scope_covers_itself_and_a_pattern_what_begins_as_it(
+def test_a_scope_covers_itself_and_a_pattern_covers_scopes_with_its_prefix(
     held: str, covered: list[str], others: list[str]
 ) -> None:
     assert covers([held, "z"], [*covered, "z"])
@@ -48,7 +48,8 @@ NONE = "something that no scope gives"
         (["a"], AllOf(("a", "b")), {}, "`b`"),
         (["abc:def"], AnyOf(("abc", "def")), {}, "(`abc` or `def`)"),
         (["b*"], AllOf(("bx", "cx", AnyOf(("x", "y")))), {}, "(`cx` and (`x` or `y`))"),
-        ([], "a:<p>", {"p": "<q>", "q": "secret"}, "`a:<q>`"),  # a value is never read as a template
+        # a parameter's value is never read as a template
+        ([], "a:<p>", {"p": "<q>", "q": "secret"}, "`a:<q>`"),
         ([], AllOf((FOR_EACH, "a")), {"list": ("b", "c"), "p": "d"}, "(`x:b:d` and `x:c:d` and `a`)"),
         ([], AnyOf((FOR_EACH, "a")), {"list": ("b", "c"), "p": "d"}, "(`x:b:d` or `x:c:d` or `a`)"),
         ([], AnyOf((FOR_EACH,)), {"list": ()}, NONE),
@@ -58,25 +59,25 @@ NONE = "something that no scope gives"
         ([], AnyOf((FOR_EACH,)), {"list": ("", "b"), "p": "d"}, "`x:b:d`"),
     ],
 )
-def test_the_missing_scopes_are_described_in_words_and_an_empty_value_satisfies_none(
+def test_missing_scopes_are_described_in_words_and_an_empty_parameter_satisfies_no_scope(
     held: list[str], expression: Expression, params: dict[str, Any], words: str
 ) -> None:
     assert missing(held, expression, params) == words
     assert missing(["*"], expression, params) == (NONE if words == NONE else None)
 
 
-def test_a_scope_may_satisfy_a_template_for_some_parameters() -> None:
+def test_a_scope_can_satisfy_a_template_for_some_values_of_its_parameters() -> None:
     scopes = ("*", "a:*", "a:b:*", "a:b:c", "a:b:c/*", "b:*", "a:b", "a:bc:*")
     assert [scope for scope in scopes if may_satisfy(["x", scope], "a:b:<p>/<q>")] == [*scopes[:5]]
 
 
-def test_the_templates_of_an_expression_are_its_scopes() -> None:
+def test_an_expression_lists_its_scope_templates() -> None:
     assert templates(AllOf(("a", AnyOf(("b:<p>", FOR_EACH))))) == ("a", "b:<p>", "x:<one>:<p>")
-    with pytest.raises(TypeError):  # it stands inside AnyOf or AllOf
+    with pytest.raises(TypeError):  # AnyOf and AllOf hold scopes in a tuple, not as a string
         missing([], FOR_EACH, {})
 
 
-# From taskcluster-auth's test of its scope resolver; what is passed through is left out of `gained`.
+# From taskcluster-auth's test of its scope resolver. `gained` leaves out the scopes that were given.
 @pytest.mark.parametrize(
     ("roles", "scope", "gained"),
     [

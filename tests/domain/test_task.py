@@ -17,7 +17,7 @@ UNSCHEDULED = Task(TASK_ID, definition(), 5)
         (("scheduled", "rerun", "rerun"), [True, True, True], [0, 1, 2]),
     ],
 )
-def test_a_task_ended_with_its_last_run_and_each_run_before_a_rerun(
+def test_a_task_was_resolved_by_its_last_run_and_by_each_run_before_a_rerun(
     reasons: tuple[str, ...], ends: list[bool], activations: list[int]
 ) -> None:
     done = ended().runs[0]
@@ -28,7 +28,7 @@ def test_a_task_ended_with_its_last_run_and_each_run_before_a_rerun(
     assert task.up_to(0).runs == runs[:1]
 
 
-def test_a_task_did_not_end_with_an_unresolved_or_missing_run() -> None:
+def test_an_unresolved_or_missing_run_does_not_resolve_a_task() -> None:
     assert not running().ended_with(0)
     assert not UNSCHEDULED.ended_with(0)
     assert UNSCHEDULED.activation(-1) == 0

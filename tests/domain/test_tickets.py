@@ -1,4 +1,4 @@
-"""Tickets for uploads: a changed ticket is not valid."""
+"""A ticket allows one upload. If anything in it is changed, it is not valid."""
 
 import hashlib
 import hmac
@@ -19,13 +19,13 @@ OBJECT = Ticket(TASK_ID, 1, "a", NOW + HOUR, size=7, content_type="text/plain; c
 
 @pytest.mark.parametrize("ticket", [WHOLE, PART, OBJECT], ids=["whole", "part", "object"])
 @pytest.mark.parametrize("secret", SECRETS)
-def test_a_ticket_is_read_from_its_url_as_it_was(ticket: Ticket, secret: bytes) -> None:
+def test_a_ticket_is_read_back_from_its_url(ticket: Ticket, secret: bytes) -> None:
     text = ticket.text()
     assert set(text) <= set("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_")
     assert Ticket.verified(text, ticket_signature(text, secret), SECRETS, NOW + HOUR - MS) == ticket
 
 
-def test_an_expired_ticket_or_another_text_than_the_signed_one_is_refused() -> None:
+def test_an_expired_or_changed_ticket_is_refused() -> None:
     text, signature = PART.text(), ticket_signature(PART.text(), SECRET)
     with pytest.raises(AuthorizationFailed, match=r"expired at 2030-01-02T04:04:05\.678Z"):
         Ticket.verified(text, signature, SECRETS, NOW + HOUR)
@@ -34,7 +34,7 @@ def test_an_expired_ticket_or_another_text_than_the_signed_one_is_refused() -> N
             Ticket.verified(changed, signature, SECRETS, NOW)
 
 
-def test_a_signature_of_no_listed_secret_is_refused() -> None:
+def test_a_ticket_signed_with_an_unknown_secret_is_refused() -> None:
     for wrong in (
         "",
         "ä",

@@ -24,7 +24,7 @@ from tests.domain.sample_tasks import MS
         ("0001-01-01T00:00:00Z", "0001-01-01T00:00:00.000Z"),
     ],
 )
-def test_every_form_of_a_time_that_clients_send_is_read(text: str, formatted: str) -> None:
+def test_every_time_format_that_clients_send_is_read(text: str, formatted: str) -> None:
     assert format_time(parse_time(text)) == formatted
 
 
@@ -41,19 +41,19 @@ def test_every_form_of_a_time_that_clients_send_is_read(text: str, formatted: st
         "9999-12-31T23:59:59-01:00",
     ],
 )
-def test_a_malformed_time_is_refused_with_its_text(text: str) -> None:
+def test_the_error_for_a_malformed_time_shows_it(text: str) -> None:
     with pytest.raises(ValueError, match=r"is not a time: expected one like|is out of range") as error:
         parse_time(text)
     assert repr(text) in str(error.value)
 
 
-def test_a_time_of_another_zone_is_converted_to_utc() -> None:
+def test_a_time_in_another_zone_is_converted_to_utc() -> None:
     there = datetime(2015, 1, 22, 20, 5, 57, 89_402, timezone(timedelta(hours=1)))
     assert to_milliseconds(there).isoformat() == "2015-01-22T19:05:57.089000+00:00"
     assert format_time(there) == "2015-01-22T19:05:57.089Z"
 
 
-def test_a_part_of_a_second_is_rounded_up() -> None:
+def test_a_fraction_of_a_second_is_rounded_up() -> None:
     assert [whole_seconds(count * MS) for count in (0, 1, 1000, 1001, -1)] == [0, 1, 1, 2, 0]
 
 
@@ -74,7 +74,7 @@ def test_a_day_ends_at_midnight_except_the_last_day_of_the_year_9999() -> None:
         ("99999999d999999999h", timedelta(days=99_999_999, hours=999_999_999)),
     ],
 )
-def test_a_duration_is_numbers_with_their_units_the_largest_first(text: str, duration: timedelta) -> None:
+def test_a_duration_is_a_list_of_numbers_with_units_the_largest_first(text: str, duration: timedelta) -> None:
     assert parse_duration(text) == duration
 
 
@@ -85,7 +85,7 @@ def test_a_duration_is_numbers_with_their_units_the_largest_first(text: str, dur
         *("1" * 14 + "ms", "\uff15s", "31s3m", "3m3m", "3m 31s", "3m31"),
     ],
 )
-def test_a_malformed_duration_is_refused_with_its_text(text: str) -> None:
+def test_the_error_for_a_malformed_duration_shows_it(text: str) -> None:
     with pytest.raises(ValueError, match="is not a duration") as error:
         parse_duration(text)
     assert repr(text) in str(error.value)
@@ -95,5 +95,5 @@ def test_a_malformed_duration_is_refused_with_its_text(text: str) -> None:
     ("seconds", "words"),
     [(0.9, "0 s"), (59.9, "59 s"), (60, "1 min"), (7199, "1 h"), (86400, "1 day"), (200_000, "2 days")],
 )
-def test_an_age_is_its_largest_unit(seconds: float, words: str) -> None:
+def test_an_age_is_given_in_its_largest_unit(seconds: float, words: str) -> None:
     assert age_words(seconds) == words

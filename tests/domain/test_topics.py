@@ -1,4 +1,4 @@
-"""What a pattern of a topic exchange matches."""
+"""Which routing keys the pattern of a binding to a topic exchange matches."""
 
 import pytest
 
@@ -20,7 +20,9 @@ from legacy_queue.domain.topics import topic_regex
         ("a.*", "a.b\n", True),
     ],
 )
-def test_a_pattern_matches_as_in_a_topic_exchange(pattern: str, key: str, is_matched: bool) -> None:
+def test_a_pattern_matches_the_keys_that_a_topic_exchange_would_route(
+    pattern: str, key: str, is_matched: bool
+) -> None:
     assert (topic_regex(pattern).fullmatch(key) is not None) is is_matched
 
 

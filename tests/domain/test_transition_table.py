@@ -1,4 +1,4 @@
-"""The table at the head of ``domain/transitions.py`` is what its code does, and leaves nothing out."""
+"""The code in ``domain/transitions.py`` does what the table at its head says, and nothing else."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -39,7 +39,7 @@ def after_50_runs() -> Task:
     return replace(ended(), runs=tuple(replace(run, run_id=number) for number in range(MAX_RUNS)))
 
 
-# an example of each state, and when the call is made
+# an example of each state, and the time of the call
 EXAMPLES: Mapping[str, tuple[Task, datetime]] = {
     "unscheduled": (unscheduled(), SOON),
     "pending": (pending(), SOON),
@@ -117,7 +117,7 @@ def states_of(cell: str) -> list[str]:
 
 
 def read_table() -> dict[str, dict[str, Effect]]:
-    """What the table says of each call: the effect on each state, the rest under ``any other``."""
+    """The table: for each call, its effect on each state. All other states are under ``any other``."""
     lines = [line for line in (transitions.__doc__ or "").splitlines() if " | " in line]
     table: dict[str, dict[str, Effect]] = {}
     call = ""
@@ -135,7 +135,7 @@ TABLE = read_table()
 
 
 def row_of(call: str, state: str) -> Effect:
-    """The row that is about this call of a task in this state: the most detailed one."""
+    """The most specific row about this call for a task in this state."""
     while call:
         for key in (state, "any other"):
             if key in TABLE.get(call, {}):
@@ -154,7 +154,7 @@ def effect_of_call(call: str, task: Task, now: datetime) -> Effect:
 
 
 def effects_of(outcome: Outcome) -> tuple[str, str]:
-    """The events and what happens to messages, as the table writes them."""
+    """The events, and what happens to messages, in the words of the table."""
     names = [event.exchange.removeprefix("task-") for event in outcome.events]
     if outcome.events and outcome.events[0].only == "today":
         assert names[:2] == ["exception", "pending"]

@@ -1,4 +1,4 @@
-"""Each change of state, as the pure function decides it; tests/services shows what happens to messages."""
+"""How each change of state is decided. tests/services shows what then happens to messages."""
 
 from dataclasses import replace
 from datetime import datetime
@@ -51,7 +51,7 @@ def reclaim(task: Task, now: datetime) -> Outcome:
     return transitions.reclaim(task, 0, CLAIM_TIMEOUT, now)
 
 
-def test_creating_a_task_with_another_definition_is_a_conflict_that_shows_both() -> None:
+def test_creating_a_task_again_with_another_definition_is_a_conflict_that_shows_both() -> None:
     other = definition(priority="high", payload={})
     with pytest.raises(RequestConflict, match="payload, priority differ") as error:
         transitions.create_again(pending(), other)
@@ -60,13 +60,13 @@ def test_creating_a_task_with_another_definition_is_a_conflict_that_shows_both()
         transitions.create_again(pending(payload={"x": 1}), definition(payload={"x": True}))
 
 
-def test_a_failed_task_satisfies_only_dependents_that_require_its_resolution() -> None:
+def test_a_failed_task_satisfies_only_dependents_that_require_all_resolved() -> None:
     failed = ended(how="failed")
     assert (failed.satisfies("all-completed"), failed.satisfies("all-resolved")) == (False, True)
     assert not shut_down().satisfies("all-resolved")
 
 
-def test_a_rerun_gives_all_retries_that_the_limit_of_50_runs_allows() -> None:
+def test_a_rerun_restores_all_retries_that_the_limit_of_50_runs_allows() -> None:
     for runs, retries_left in ((1, 5), (44, 5), (45, 4), (49, 0)):
         runs_before = tuple(replace(ended().runs[0], run_id=run_id) for run_id in range(runs))
         task = replace(ended(), runs=runs_before, retries_left=0)
@@ -82,7 +82,7 @@ def test_a_claim_that_ends_within_two_seconds_of_the_deadline_holds_no_message()
         assert (outcome.hold, outcome.message_effect) == holds
 
 
-def test_claiming_with_the_held_message_too_early_is_service_unavailable() -> None:
+def test_claiming_with_a_held_message_that_is_visible_too_early_is_service_unavailable() -> None:
     other = MessageLease("message-2", "receipt-9")
     for task, lease in ((running(), HELD), (running(), None), (replace(running(), held=None), other)):
         with pytest.raises(ServiceUnavailable, match=r"is claimed until 2030-01-02T03:24:05\.678Z"):
@@ -96,7 +96,7 @@ def test_a_reclaim_never_shortens_a_claim() -> None:
 
 
 def test_a_reclaim_that_reaches_the_deadline_deletes_the_held_message() -> None:
-    task = running(deadline="2030-01-02T03:34:05.678Z")  # 30 minutes
+    task = running(deadline="2030-01-02T03:34:05.678Z")  # 30 minutes after NOW
     outcome = reclaim(task, NOW + 15 * MINUTE)
     assert outcome.task.runs[0].taken_until == NOW + 15 * MINUTE + CLAIM_TIMEOUT
     assert (outcome.hold, outcome.task.held) == (None, None)
@@ -117,7 +117,7 @@ def test_a_retriable_exception_is_retried_while_retries_are_left() -> None:
         assert ended(last, reason).state == ended(of_50_runs, reason).state == "exception"
 
 
-def test_a_repeated_report_offers_the_retry_again_while_it_is_pending_and_no_run_of_a_rerun() -> None:
+def test_a_repeated_report_offers_a_pending_retry_again_but_not_the_run_of_a_rerun() -> None:
     task = shut_down()
     again = transitions.resolve(task, 0, "exception", "worker-shutdown", NOW)
     assert (again.task, again.hold, again.message_effect) == (task, None, Offer(1))
@@ -134,7 +134,7 @@ def test_the_run_after_an_expired_claim_is_a_retry() -> None:
     assert (run.state, run.reason_resolved) == ("exception", "deadline-exceeded")
 
 
-def test_the_held_message_moves_to_the_new_queue_and_is_only_deleted_near_the_deadline() -> None:
+def test_a_new_priority_moves_the_held_message_to_another_queue_or_near_the_deadline_deletes_it() -> None:
     outcome = transitions.change_priority(running(), "high", NOW + MINUTE)
     assert (outcome.hold, outcome.message_effect) == (Hold(1, TAKEN_UNTIL, None), DeleteMessage(HELD, QUEUE))
     near = running(deadline=format_time(TAKEN_UNTIL))
@@ -143,7 +143,7 @@ def test_the_held_message_moves_to_the_new_queue_and_is_only_deleted_near_the_de
     assert outcome.message_effect == DeleteMessage(HELD, QUEUE)
 
 
-def test_the_last_fifty_changes_are_kept() -> None:
+def test_a_task_keeps_the_last_50_changes_of_its_priority() -> None:
     task = pending()
     for number in range(51):
         task = transitions.change_priority(task, ("high", "low")[number % 2], NOW + number * SECOND).task
@@ -151,7 +151,7 @@ def test_the_last_fifty_changes_are_kept() -> None:
     assert task.priority_changes[0] == PriorityChange("high", "low", NOW + SECOND)
 
 
-def test_a_released_retry_is_pending_and_its_message_offered() -> None:
+def test_a_released_retry_is_pending_again_and_its_message_is_offered() -> None:
     task = shut_down()
     claimed = replace(claim(task, 1).task, held=HELD)
     released = transitions.release_claim(claimed, 1, ALICE, TAKEN_UNTIL)

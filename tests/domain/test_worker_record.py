@@ -20,7 +20,7 @@ def claims(record: WorkerRecord) -> list[str]:
     return [task_id for task_id, _ in record.recent_claims]
 
 
-def test_the_last_20_claims_are_kept_once_each_and_the_oldest_first() -> None:
+def test_the_last_20_claims_are_kept_without_duplicates_the_oldest_first() -> None:
     record = claimed(WorkerRecord.new(WORKER, NOW), "a", "b")
     assert claims(claimed(record, "b", "c")) == ["a", "b", "c"]
     many = [f"t{number}" for number in range(25)]
@@ -45,7 +45,7 @@ def test_a_declaration_changes_only_the_fields_that_it_gives() -> None:
         assert record.declared(body, NOW) == replace(record, **changed)
 
 
-def test_the_last_20_changes_of_a_quarantine_are_kept() -> None:
+def test_a_worker_keeps_the_last_20_changes_of_its_quarantine() -> None:
     record = WorkerRecord.new(WORKER, NOW)
     for number in range(21):
         record = record.quarantined(NOW + DAY, NOW, "client", f"reason {number}")
@@ -55,12 +55,13 @@ def test_the_last_20_changes_of_a_quarantine_are_kept() -> None:
     assert WorkerRecord.from_wire(record.to_wire()) == record
 
 
-def test_activity_never_moves_expires_or_last_active_back_and_a_declaration_is_activity() -> None:
+def test_activity_never_sets_expires_or_last_active_back_and_a_declaration_counts_as_activity() -> None:
     kept = replace(WorkerRecord.new(WORKER, NOW), expires=NOW + 100 * DAY)
     assert kept.active(NOW + DAY).expires == NOW + 100 * DAY
     assert kept.active(NOW - SECOND).last_active == NOW
     paths: tuple[RecordPath, ...] = (PROVISIONER, WORKER_TYPE, WORKER)
-    for path in paths:  # of others than workers, six hours after the last
+    # a declaration makes a worker active at once, a provisioner or workerType only after six hours
+    for path in paths:
         record = WorkerRecord.new(path, NOW)
         soon, later = NOW + 6 * HOUR, NOW + 6 * HOUR + SECOND
         assert record.active_by_declaration(soon) == (record.active(soon) if path == WORKER else record)
@@ -73,7 +74,7 @@ def test_activity_is_recorded_in_each_half_hour_of_the_day() -> None:
     assert {it: record.is_active_in(record.last_active + it * SECOND) for it in seconds} == seconds
 
 
-def test_an_expired_record_begins_anew() -> None:
+def test_a_worker_that_returns_after_its_record_expired_gets_a_new_one() -> None:
     record = replace(WorkerRecord.new(WORKER_TYPE, NOW), description="old")
     assert record.alive(record.expires - SECOND) == record
     assert record.alive(record.expires) == WorkerRecord.new(WORKER_TYPE, record.expires)

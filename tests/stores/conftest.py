@@ -13,23 +13,23 @@ from tests.memory_server import FakeClock, memory_server, memory_storage
 
 @dataclass(frozen=True)
 class Backend:
-    """A new storage, and its time."""
+    """A new storage and its clock."""
 
     storage: Storage
-    prefix: str  # of the names of its tables and queues
-    clock: FakeClock  # of all its processes; Azure's queues have their own
+    prefix: str  # its tables' and queues' names begin with this
+    clock: FakeClock  # the clock of all processes; Azure's queues have one of their own
 
 
 @pytest.fixture
 def backend() -> Backend:
-    """In memory: tests/contracts shows that all storages keep the same promises."""
+    """A storage in memory. tests/contracts shows that all storages keep the same promises."""
     clock = FakeClock()
     return Backend(memory_storage(clock), "q", clock)
 
 
 @pytest.fixture(params=["memory", pytest.param("azure", marks=pytest.mark.processes)])
 def served(request: pytest.FixtureRequest) -> Iterator[Backend]:
-    """Each storage, for what its signed URLs allow."""
+    """Each storage in turn, because each answers its signed URLs itself."""
     clock = FakeClock()
     if request.param == "memory":
         with memory_server(clock) as storage:

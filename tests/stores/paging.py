@@ -7,7 +7,7 @@ from legacy_queue.stores import Expiring
 
 
 def pages(ask: Callable[[str], Any]) -> Iterator[Any]:
-    """The pages of ``ask``, each beginning where the last ended."""
+    """Calls ``ask`` for one page after the other. Each page begins where the one before it ended."""
     after: str | None = ""
     while after is not None:
         page, after = ask(after)

@@ -79,7 +79,7 @@ def test_every_field_of_an_artifact_is_stored(
     assert loaded.artifact == artifact
 
 
-def test_what_another_version_stored_beside_the_fields_of_an_artifact_is_left_out(backend: Backend) -> None:
+def test_an_unknown_field_of_a_stored_artifact_is_ignored(backend: Backend) -> None:
     artifact = new_artifact(slugid())
     storage = backend.storage
     storage.artifacts.insert(artifact)
@@ -100,7 +100,7 @@ def test_each_run_of_each_task_has_its_own_artifacts(storage: Storage) -> None:
     assert names(storage, second) == ["0"]
 
 
-def test_pages_of_unusual_names_are_complete_and_repeat_none(storage: Storage) -> None:
+def test_artifacts_with_unusual_names_are_listed_once_each_across_pages(storage: Storage) -> None:
     task_id = slugid()
     for name in NAMES:
         storage.artifacts.insert(new_artifact(task_id, name))

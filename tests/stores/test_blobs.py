@@ -1,4 +1,4 @@
-"""Bytes of artifacts. What the signed URLs allow is shown with Azure's own client."""
+"""How the bytes of artifacts are stored. Azure's own client shows that the signed URLs work."""
 
 import random
 from collections.abc import Callable, Iterator
@@ -27,7 +27,7 @@ def breaking(data: bytes) -> Iterator[bytes]:
 
 
 def content(size: int, seed: bytes = b"") -> bytes:
-    """Bytes in which no piece is like another."""
+    """Bytes of which no two parts are alike, so that a wrong order shows."""
     return random.Random(seed).randbytes(size)
 
 
@@ -42,7 +42,7 @@ def read(blobs: Blobs) -> bytes:
 
 @pytest.fixture
 def counted(storage: Storage, backend: Backend) -> tuple[Blobs, list[str]]:
-    """The blobs, and the names of the operations on their container."""
+    """The blobs, and a list of the operations that they called on their container."""
     names: list[str] = []
 
     def note(name: str, call: Callable[[], Any]) -> Any:
@@ -53,7 +53,7 @@ def counted(storage: Storage, backend: Backend) -> tuple[Blobs, list[str]]:
     return Blobs(container, backend.clock), names
 
 
-# around what is sent in one piece
+# sizes around the largest blob that is sent in one piece
 @pytest.mark.parametrize(
     ("size", "operations"),
     [(0, ["put"]), (4 * MIB, ["put"]), (4 * MIB + 1, ["put_block", "put_block", "put_block_list"])],
@@ -69,7 +69,7 @@ def test_a_written_blob_is_read_unchanged(
     assert read(other.blobs) == data
 
 
-def test_a_blob_that_was_never_written_is_not_there(storage: Storage) -> None:
+def test_a_blob_that_was_never_written_is_not_found(storage: Storage) -> None:
     blobs = storage.blobs
     assert blobs.properties(NAME) is None
     with pytest.raises(KeyError):
@@ -78,7 +78,7 @@ def test_a_blob_that_was_never_written_is_not_there(storage: Storage) -> None:
         blobs.join_parts(NAME, 1, TEXT, None)
 
 
-def test_parts_are_joined_in_the_order_of_their_numbers_and_written_once(
+def test_parts_are_joined_in_the_order_of_their_numbers_and_a_joined_blob_is_not_written_again(
     counted: tuple[Blobs, list[str]], other: Storage
 ) -> None:
     blobs, names = counted
@@ -86,7 +86,7 @@ def test_parts_are_joined_in_the_order_of_their_numbers_and_written_once(
     for store, (number, part) in zip((blobs, other.blobs, blobs), parts.items(), strict=True):
         assert store.properties(NAME) is None
         store.write_part(NAME, number, chunked(part))
-    other.blobs.join_parts(NAME, 3, "application/gzip", "gzip")  # by a process that died
+    other.blobs.join_parts(NAME, 3, "application/gzip", "gzip")  # then this process died
     names.clear()
     blobs.join_parts(NAME, 3, "application/gzip", "gzip")
     assert names == ["block_list"], "a write would interrupt its readers"
@@ -107,12 +107,13 @@ def test_a_part_that_is_written_again_replaces_the_first(
     assert read(other.blobs) == content(size, b"second")
 
 
-def test_of_two_writes_the_one_that_ends_first_stays_and_the_other_is_to_be_sent_again(
+def test_if_two_clients_write_a_blob_the_first_to_finish_wins_and_the_other_must_retry(
     storage: Storage, other: Storage, backend: Backend
 ) -> None:
     def end_late(name: str, call: Callable[[], Any]) -> Any:
         if name == "put_block_list":
-            other.blobs.write(NAME, [b"first"], TEXT, None)  # and storage discards the blocks
+            # now the storage discards the blocks of the late write
+            other.blobs.write(NAME, [b"first"], TEXT, None)
         return call()
 
     late = Blobs(intercept_port(storage.account.container, end_late), backend.clock)

@@ -1,4 +1,4 @@
-"""Rows that this server never wrote: each is logged once and left out, and the other rows are served."""
+"""Rows that this server cannot have written. It logs each once, leaves it out, and serves all other rows."""
 
 import json
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
@@ -21,7 +21,8 @@ RUN_1 = b'[{"runId": 1, "state": "failed", "reasonCreated": "x", "scheduled": "2
 TIMES = dict.fromkeys(("created", "deadline", "expires"), "2030-01-02T03:04:05.678Z")
 WITHOUT_POOL = json.dumps({**TIMES, "dependencies": []}).encode()
 NO_JSON: Sequence[Any] = ["text", b"\xff", b"[" * 60_000, b"7"]
-SPOILED: Mapping[str, Sequence[Any]] = {  # values of a property of a task; None: it is missing
+# wrong values of each property of a task; None means that the property is missing
+SPOILED: Mapping[str, Sequence[Any]] = {
     "retriesLeft": ["text", True, None],
     "heldReceipt": [7, None],
     "written": ["p1", "p1/", "p1/x", "/1", 7],
@@ -39,7 +40,7 @@ def logs() -> Iterator[list[MutableMapping[str, Any]]]:
 
 @pytest.fixture
 def storage() -> Storage:
-    """What a table answers is the same for every adapter: see tests/contracts/ports."""
+    """A storage in memory. tests/contracts/ports shows that every adapter answers the same."""
     return memory_storage(FakeClock(NOW))
 
 
@@ -52,7 +53,7 @@ def rows(table: Table) -> Sequence[Row]:
 
 
 def fresh(storage: Storage) -> Storage:
-    """Nothing is remembered."""
+    """The same storage with empty caches."""
     return Storage(storage.account, "q", FakeClock())
 
 
@@ -106,7 +107,7 @@ def test_corrupt_rows_of_a_group_are_left_out(storage: Storage, logs: list[Mutab
     assert [row.key for row in rows(table)] == ["group"]
 
 
-def test_the_tasks_of_a_group_with_a_corrupt_row_end(storage: Storage) -> None:
+def test_a_task_can_leave_a_group_that_has_a_corrupt_row(storage: Storage) -> None:
     group, tasks = slugid(), [slugid() for _ in range(2)]
     for task_id in tasks:
         storage.groups.join(task_id, Group(group, "scheduler", NOW), "")

@@ -1,4 +1,4 @@
-"""What expires is removed, and nothing else."""
+"""Rows are removed when they have expired, and never before."""
 
 from collections.abc import Sequence
 
@@ -17,7 +17,7 @@ GROUP = slugid()
 
 
 class MovingTable(MemoryTable):
-    """Another process moves the expiry of the rows in ``moved`` just before they are deleted."""
+    """A table in which another process changes the expiry of ``moved`` just before these rows are deleted."""
 
     moved: tuple[str, ...] = ()
     batches = 0
@@ -34,7 +34,7 @@ class MovingTable(MemoryTable):
         return super().batch(partition, changes)
 
 
-def test_the_rows_of_a_partition_are_removed_together() -> None:
+def test_the_expired_rows_of_a_partition_are_removed_in_one_call() -> None:
     table = MovingTable()
     groups = GroupStore(table, FakeClock())
     members = [slugid() for _ in range(40)]
@@ -51,7 +51,7 @@ def test_the_rows_of_a_partition_are_removed_together() -> None:
     assert table.batches == 2
 
 
-def test_a_row_whose_expiry_was_moved_meanwhile_is_not_removed() -> None:
+def test_a_row_whose_expiry_was_moved_by_another_process_is_not_removed() -> None:
     table = MovingTable()
     table.insert("alone in its partition", "key", {"expires": NOW})
     table.moved = ("key",)
@@ -63,7 +63,7 @@ def test_a_row_whose_expiry_was_moved_meanwhile_is_not_removed() -> None:
     assert table.page([], "", 10).rows == []
 
 
-def test_the_mark_of_dependents_is_removed_after_the_longest_deadline(
+def test_the_mark_that_a_task_has_dependents_is_removed_after_the_longest_deadline(
     storage: Storage, backend: Backend
 ) -> None:
     required_id, now = slugid(), backend.clock.now()

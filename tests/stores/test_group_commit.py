@@ -7,7 +7,7 @@ from legacy_queue.stores.group_commit import GroupCommit
 from tests.system.processes import LONG
 
 
-def test_an_error_reaches_every_caller_of_the_batch_and_no_other() -> None:
+def test_an_error_of_a_batch_reaches_all_callers_in_it_and_no_others() -> None:
     batches: list[list[int]] = []
     has_begun, may_end = threading.Semaphore(0), threading.Semaphore(0)
 
@@ -22,7 +22,7 @@ def test_an_error_reaches_every_caller_of_the_batch_and_no_other() -> None:
     with ThreadPoolExecutor(6) as threads:
         calls = [threads.submit(commits.add, 1)]
         assert has_begun.acquire(timeout=LONG)
-        for waiting in range(1, 6):  # behind it, in order
+        for waiting in range(1, 6):  # the others wait behind it, one after the other
             calls.append(threads.submit(commits.add, waiting + 1))
             while commits.waiting < waiting:
                 assert not calls[-1].done()

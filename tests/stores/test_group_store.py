@@ -14,9 +14,9 @@ from .conftest import Backend
 from .paging import pages, remove_all_expired
 
 
-def test_a_sealed_group_takes_no_new_member(storage: Storage, other: Storage) -> None:
+def test_a_sealed_group_accepts_no_new_member(storage: Storage, other: Storage) -> None:
     group_id, first = slugid(), slugid()
-    for store in (storage, other):  # both have seen it
+    for store in (storage, other):  # both processes have it in their cache
         store.groups.join(first, Group(group_id, "scheduler", NOW), "")
     sealed = storage.groups.seal(group_id, NOW - DAY)
     assert sealed == Group(group_id, "scheduler", NOW, sealed=NOW - DAY)
@@ -34,11 +34,11 @@ def test_a_group_that_is_about_to_expire_can_be_sealed(storage: Storage, backend
     assert storage.groups.seal(group.task_group_id, NOW - DAY) == replace(group, sealed=NOW - DAY)
 
 
-def test_there_is_nothing_to_seal_where_there_is_no_group(storage: Storage) -> None:
+def test_sealing_a_group_that_does_not_exist_does_nothing(storage: Storage) -> None:
     assert storage.groups.seal(slugid(), NOW) is None
 
 
-def test_a_rerun_enters_a_sealed_group(storage: Storage, other: Storage) -> None:
+def test_a_rerun_of_a_member_is_allowed_in_a_sealed_group(storage: Storage, other: Storage) -> None:
     group = storage.groups.join(slugid(), Group(slugid(), "scheduler", NOW), "")
     assert other.groups.seal(group.task_group_id, NOW - DAY)
     again = slugid()
@@ -48,7 +48,7 @@ def test_a_rerun_enters_a_sealed_group(storage: Storage, other: Storage) -> None
         storage.groups.join(slugid(), group, "")
 
 
-def test_a_process_that_knows_an_older_version_of_a_group_does_not_shorten_its_life(
+def test_a_process_with_an_outdated_group_in_its_cache_does_not_shorten_the_groups_expiry(
     storage: Storage, other: Storage
 ) -> None:
     group_id = slugid()
@@ -57,7 +57,7 @@ def test_a_process_that_knows_an_older_version_of_a_group_does_not_shorten_its_l
     assert storage.groups.load(group_id) == Group(group_id, "scheduler", NOW + 9 * DAY)
 
 
-def test_a_task_enters_a_group_that_expired_after_this_process_saw_it(
+def test_a_task_can_join_a_group_that_expired_after_this_process_cached_it(
     storage: Storage, other: Storage
 ) -> None:
     group, task_id, later = Group(slugid(), "scheduler", NOW), slugid(), NOW + 9 * DAY
@@ -72,7 +72,7 @@ def test_a_task_enters_a_group_that_expired_after_this_process_saw_it(
         remove_all_expired(other.groups, later + DAY)
 
 
-def test_a_first_member_ends_whether_or_not_its_process_knows_of_others(
+def test_when_the_first_member_is_resolved_a_member_that_another_process_added_stays_active(
     storage: Storage, other: Storage
 ) -> None:
     group, first, second = Group(slugid(), "scheduler", NOW), slugid(), slugid()
@@ -85,7 +85,7 @@ def test_a_first_member_ends_whether_or_not_its_process_knows_of_others(
 
 
 class JoinedMeanwhile(MemoryTable):
-    """Another task joins right after a page was read."""
+    """A table in which another task joins the group just after a page was read."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -99,7 +99,7 @@ class JoinedMeanwhile(MemoryTable):
         return found
 
 
-def test_a_member_is_listed_while_another_joins() -> None:
+def test_a_member_is_listed_while_another_task_joins() -> None:
     table = JoinedMeanwhile()
     groups, group, first = GroupStore(table, FakeClock()), Group(slugid(), "scheduler", NOW), slugid()
     groups.join(first, group, "")
@@ -108,10 +108,12 @@ def test_a_member_is_listed_while_another_joins() -> None:
     assert len(groups.members(group.task_group_id, "", 9)) == 2
 
 
-def test_an_only_member_that_ended_joins_again(storage: Storage, other: Storage) -> None:
+def test_the_only_member_of_a_group_can_join_again_after_it_was_resolved(
+    storage: Storage, other: Storage
+) -> None:
     group, task_id = Group(slugid(), "scheduler", NOW), slugid()
     storage.groups.join(task_id, group, "")
-    for _ in range(2):  # it is safe to repeat
+    for _ in range(2):  # repeating the call is safe
         assert not other.groups.end(task_id, group.task_group_id, {0})
     assert storage.groups.active(group.task_group_id, "", 9) == []
     storage.groups.join(task_id, group, "process/9")
@@ -123,7 +125,7 @@ def all_active(storage: Storage) -> list[ActiveTask]:
     return [active for page in pages(lambda after: storage.groups.all_active(after, 100)) for active in page]
 
 
-def test_active_tasks_of_all_groups_say_which_write_made_them_members(storage: Storage) -> None:
+def test_each_active_task_says_which_write_made_it_a_member(storage: Storage) -> None:
     group = Group(slugid(), "scheduler", NOW)
     joined, activated = slugid(), slugid()
     storage.groups.join(joined, group, "process/7")
@@ -146,7 +148,7 @@ def test_a_group_expires_with_its_members_and_active_tasks(storage: Storage, oth
     assert len(storage.groups.members(kept_id, "", 10)) == len(all_active(storage)) == 3
 
 
-def test_the_only_member_of_a_group_ends_where_another_of_that_name_expired(
+def test_the_only_member_is_resolved_in_a_group_whose_id_belonged_to_an_expired_group(
     storage: Storage, other: Storage, backend: Backend
 ) -> None:
     group_id, task_id = slugid(), slugid()

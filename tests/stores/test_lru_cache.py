@@ -17,7 +17,7 @@ def other_threads_come_often() -> Iterator[None]:
     sys.setswitchinterval(interval)
 
 
-def test_the_entries_that_were_written_or_read_last_are_kept() -> None:
+def test_the_cache_keeps_the_entries_that_were_written_or_read_last() -> None:
     cache: SharedLruCache[str, int] = SharedLruCache(2)
     for key, value in (("a", 1), ("b", 2), ("a", 3), ("c", 4)):
         cache.put(key, value)
@@ -31,7 +31,7 @@ def test_the_entries_that_were_written_or_read_last_are_kept() -> None:
 
 
 @pytest.mark.usefixtures("other_threads_come_often")
-def test_several_threads_use_keys_that_compare_in_python() -> None:
+def test_several_threads_can_use_keys_whose_comparison_runs_python_code() -> None:
     cache: SharedLruCache[WorkQueue, int] = SharedLruCache(40)
 
     def use(seed: int) -> None:

@@ -1,4 +1,4 @@
-"""The tasks that are pending or running: read from the table, and corrected by what a store writes."""
+"""The pending and running tasks. They are read from the table, then each write of the store updates them."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -62,7 +62,7 @@ def test_each_write_of_the_store_updates_the_open_tasks() -> None:
     assert (open_tasks.counts(QUEUE), listed(open_tasks, "running")) == ((0, 0), [])
 
 
-def test_a_page_does_not_overwrite_a_concurrent_write() -> None:
+def test_an_outdated_page_does_not_overwrite_a_concurrent_write() -> None:
     table = MemoryTable()
     tasks, others, task = TaskStore(table), TaskStore(table), new_task()
     others.insert(task, "")
@@ -71,7 +71,7 @@ def test_a_page_does_not_overwrite_a_concurrent_write() -> None:
     assert read(tasks, open_tasks).counts(QUEUE) == (0, 0)
 
 
-def test_the_open_tasks_are_full_after_many_writes_but_not_while_it_is_read() -> None:
+def test_after_too_many_writes_the_open_tasks_are_full_until_the_table_was_read() -> None:
     task, open_tasks = new_task(), OpenTasks()
     for number in range(MAX_WRITES + 1):
         open_tasks.record_write(Task(f"task-{number}", task.definition, 5))

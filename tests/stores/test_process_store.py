@@ -1,4 +1,4 @@
-"""The rows of processes: each writes its own, and others find it as it was written."""
+"""Each process writes a row of its own, and other processes read it."""
 
 import copy
 from dataclasses import replace
@@ -23,7 +23,9 @@ def table(backend: Backend) -> Table:
     return backend.storage.account.table(f"{backend.prefix}processes")
 
 
-def test_others_find_a_row_as_it_was_written_last(storage: Storage, other: Storage, queue: WorkQueue) -> None:
+def test_other_processes_read_the_last_version_of_a_row(
+    storage: Storage, other: Storage, queue: WorkQueue
+) -> None:
     names = [Name(slugid(), NOW + number * SECOND, slugid() if number % 2 else "") for number in range(2000)]
     name = storage.processes.process
     row = ProcessRow(name, names, 7, {"dead": 3}, {queue: 12}, has_ended=True)
@@ -48,7 +50,7 @@ def test_a_row_is_removed_unless_its_process_has_written_it_since(storage: Stora
     assert [row.settled for row in other.processes.others()] == [1]
 
 
-def test_the_forks_of_a_process_have_names_of_their_own_the_earliest_first(table: Table) -> None:
+def test_each_fork_of_a_process_has_a_name_of_its_own_and_earlier_forks_sort_first(table: Table) -> None:
     clock = FakeClock(NOW)
     before = ProcessStore(table, clock)
     forks = []
@@ -72,7 +74,7 @@ def test_the_forks_of_a_process_have_names_of_their_own_the_earliest_first(table
         ("hasEnded", 7),
     ],
 )
-def test_an_unreadable_row_says_that_there_is_a_process_and_is_an_error_where_it_is_asked_for(
+def test_a_corrupt_row_still_shows_that_its_process_exists_and_loading_it_is_an_error(
     storage: Storage, other: Storage, table: Table, name: str, value: Any
 ) -> None:
     storage.processes.write(ProcessRow(storage.processes.process))

@@ -24,7 +24,7 @@ def new_task(payload: Any = None) -> Task:
     return with_new_run(Task(task_id, definition, definition.retries), "scheduled", NOW)
 
 
-def test_every_field_of_a_task_of_the_maximum_size_comes_back_unchanged(
+def test_every_field_of_the_largest_possible_task_is_read_back_unchanged(
     storage: Storage, other: Storage
 ) -> None:
     payload = {
@@ -55,7 +55,9 @@ def test_every_field_of_a_task_of_the_maximum_size_comes_back_unchanged(
     assert loaded.task == task
 
 
-def test_a_barred_task_cannot_be_stored_and_is_not_there(storage: Storage, other: Storage) -> None:
+def test_a_barred_task_id_cannot_be_used_and_no_task_is_found_under_it(
+    storage: Storage, other: Storage
+) -> None:
     task = new_task()
     assert storage.tasks.bar(task.task_id, NOW + 30 * DAY)
     assert other.tasks.bar(task.task_id, NOW + 30 * DAY)
@@ -70,9 +72,7 @@ def test_a_barred_task_cannot_be_stored_and_is_not_there(storage: Storage, other
     assert not other.tasks.bar(task.task_id, NOW)
 
 
-def test_a_task_says_which_write_made_it_also_after_a_change_without_effects(
-    storage: Storage, other: Storage
-) -> None:
+def test_a_task_names_the_write_that_last_had_effects(storage: Storage, other: Storage) -> None:
     stored = storage.tasks.insert(new_task(), "first/1")
     seen = other.tasks.load(stored.task.task_id)
     assert seen
@@ -84,8 +84,8 @@ def test_a_task_says_which_write_made_it_also_after_a_change_without_effects(
     assert written == ["first/1"] * 3 + ["other/7"] * 2
 
 
-def test_who_takes_over_finds_the_tasks_that_are_unresolved_or_unpublished(storage: Storage) -> None:
-    """A resolved one, too. A search finds it in its state."""
+def test_a_process_that_takes_over_finds_all_unresolved_and_unpublished_tasks(storage: Storage) -> None:
+    """A resolved task with unpublished events counts too. A search finds it by its state."""
     unsettled = [task_in("unscheduled"), task_in("running")]
     marked = [replace(task_in(state), is_unpublished=True) for state in ("pending", "completed", "failed")]
     for number, task in enumerate([*unsettled, *marked, task_in("completed")]):
@@ -134,7 +134,7 @@ def test_tasks_are_removed_once_they_are_resolved_and_have_expired(storage: Stor
     assert storage.tasks.load(tasks[4].task_id) is None
 
 
-def test_tasks_are_found_by_state_the_newest_first_if_the_storage_knows_it(storage: Storage) -> None:
+def test_a_search_by_state_lists_the_newest_task_first_if_the_storage_knows_the_age(storage: Storage) -> None:
     states = ["unscheduled", "pending", "running", "completed", "failed", "exception"]
     stored = {storage.tasks.insert(task_in(state), "").task.task_id: state for state in states}
     storage.tasks.bar(TASK_ID, NOW + DAY)
@@ -151,7 +151,7 @@ def test_tasks_are_found_by_state_the_newest_first_if_the_storage_knows_it(stora
     assert unresolved(storage.tasks, 2) == sorted(unresolved_ids)
 
 
-def test_a_removed_task_is_forgotten_and_cannot_be_changed(storage: Storage) -> None:
+def test_a_removed_task_leaves_the_cache_and_cannot_be_changed(storage: Storage) -> None:
     stored = storage.tasks.insert(task_in("completed", NOW), "")
     storage.tasks.remove_expired(NOW + DAY, "", 10)
     assert storage.tasks.recall(stored.task.task_id) is None

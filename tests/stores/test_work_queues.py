@@ -17,7 +17,7 @@ TEXT = base64.b64encode(b'{"taskId": "a", "runId": 0}').decode()
 
 
 def test_a_message_cannot_be_hidden_beyond_its_time_to_live(backend: Backend, queue: WorkQueue) -> None:
-    """Azure is stricter than Azurite."""
+    """Azure refuses that, Azurite does not."""
     queues = backend.storage.work_queues
     lease = queues.put(queue, TEXT, HOUR, NO_TIME)
     with pytest.raises(LeaseLost):
@@ -29,7 +29,7 @@ def test_a_message_cannot_be_hidden_beyond_its_time_to_live(backend: Backend, qu
 
 
 @pytest.mark.parametrize("use", ["put", "signed"])
-def test_a_queue_is_removed_once_it_is_empty_and_was_not_used_for_ten_days(
+def test_an_empty_queue_is_removed_if_it_was_not_used_for_ten_days(
     backend: Backend, queue: WorkQueue, use: str
 ) -> None:
     queues, now = backend.storage.work_queues, backend.clock.now()
@@ -56,7 +56,7 @@ def test_only_unused_work_queues_are_removed(backend: Backend, queue: WorkQueue)
     used = pool | {"last_used": "2020-01-01"}
     for name, metadata in {
         f"{prefix}-plain": {},
-        f"{prefix}-foreign": used,  # of a server with a longer prefix
+        f"{prefix}-foreign": used,  # of another server, whose prefix begins with this prefix
         f"{prefix}-{'x' * 24}-{'y' * 24}-5": used,
         queue.name(prefix): {**used, "last_used": "the day before"},
         f"{prefix}x-other": used,
@@ -65,7 +65,7 @@ def test_only_unused_work_queues_are_removed(backend: Backend, queue: WorkQueue)
     before = dict(account.queues(""))
     remove_all_expired(backend.storage.work_queues, backend.clock.now(), 2)
     assert dict(account.queues("")) == before
-    # 0.1.0 made further queues for a priority, by the setting pool-shards
+    # with the setting pool-shards, 0.1.0 made more queues for the same priority
     unused = {queue.name(prefix), queue.name(prefix)[:-1] + "k"}
     for name in unused:
         account.queue(name).create(used)
@@ -80,11 +80,14 @@ def test_a_removed_queue_is_created_again_by_the_next_put(
         store.work_queues.remove(queue, store.work_queues.put(queue, TEXT, HOUR, NO_TIME))
     remove_all_expired(storage.work_queues, backend.clock.now() + 12 * DAY)
     assert storage.work_queues.count(queue) == 0
-    other.work_queues.put(queue, TEXT, HOUR, NO_TIME)  # though it remembers that it used the queue today
+    # this process remembers that it used the queue today, and must create it all the same
+    other.work_queues.put(queue, TEXT, HOUR, NO_TIME)
     assert storage.work_queues.count(queue) == 1
 
 
-def test_a_work_queue_is_known_by_its_name(backend: Backend, queue: WorkQueue) -> None:
+def test_the_pool_and_priority_of_a_work_queue_are_found_by_its_name(
+    backend: Backend, queue: WorkQueue
+) -> None:
     queues = backend.storage.work_queues
     name = queue.name(backend.prefix)
     assert queues.named(name) is None

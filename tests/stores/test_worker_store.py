@@ -22,7 +22,7 @@ WORKER = WorkerPath(*WORKER_TYPE, "group", "worker")
 ACTION = {"name": "ä'\"\u0000", "context": "worker"}
 
 
-def test_another_process_finds_a_record_as_it_was_stored(storage: Storage, other: Storage) -> None:
+def test_another_process_reads_the_stored_record_of_a_worker(storage: Storage, other: Storage) -> None:
     worker = WorkerRecord.new(WORKER, NOW).active(NOW + HOUR, [(f"task{n}", n) for n in range(20)])
     text = "ö\n\u0000💡" * 4096
     for known in (
@@ -34,9 +34,9 @@ def test_another_process_finds_a_record_as_it_was_stored(storage: Storage, other
         assert inserted == other.workers.load(known.path) == WorkerRow(known)
 
 
-def test_worker_types_are_listed_across_provisioners() -> None:
+def test_the_worker_types_of_all_provisioners_are_listed() -> None:
     store = WorkerStore(MemoryTable())
-    provisioners = [f"p{number:03}" for number in range(101)]  # a page has 100
+    provisioners = [f"p{number:03}" for number in range(101)]  # one more than fits on a page
     paths = [
         PoolPath(provisioner, worker_type) for provisioner in provisioners for worker_type in ("w0", "w1")
     ]
@@ -79,7 +79,7 @@ def test_the_calls_of_workers_and_clients_are_found_by_time_and_pool(
     assert again == other.workers.load_client(client)
 
 
-def test_an_expired_worker_is_not_listed_and_its_row_is_kept_for_its_calls(storage: Storage) -> None:
+def test_an_expired_worker_is_not_listed_but_its_row_keeps_its_calls(storage: Storage) -> None:
     storage.workers.insert(WorkerRow(WorkerRecord.new(WORKER, NOW), called(NOW)))
     assert storage.workers.list(WORKER_TYPE, (), 9, NOW + DAY) == []
     remove_all_expired(storage.workers, NOW + 10 * DAY)
