@@ -24,7 +24,7 @@ def sha256(content: bytes) -> str:
 
 
 def stored(harness: Harness, task_id: str, name: str = NAME) -> StoredArtifact:
-    """An artifact of run 0, as it is stored now."""
+    """The stored artifact of run 0."""
     found = harness.storage.artifacts.load(task_id, 0, name)
     assert found
     return found
@@ -41,7 +41,10 @@ def etag(content: bytes) -> str:
 
 
 def body(storage_type: str, now: datetime = NOW, **changes: Any) -> dict[str, Any]:
-    """The body of createArtifact. The artifact expires in an hour. None leaves a property out."""
+    """The body of a createArtifact call.
+
+    The artifact expires in an hour. A change to None leaves the property out.
+    """
     details: dict[str, dict[str, Any]] = {
         "s3": {"contentType": TEXT},
         "azure": {"contentType": TEXT},
@@ -87,7 +90,7 @@ def upload(
     chunks: Iterable[bytes] | None = None,
     **headers: Any,
 ) -> str:
-    """The ETag of a PUT to the URL."""
+    """Upload with a PUT to the URL. Returns the ETag of the answer."""
     assert url.startswith(f"{UPLOAD_URL}/")
     parts = urlsplit(url)
     (signature,) = parse_qs(parts.query, strict_parsing=True)["signature"]

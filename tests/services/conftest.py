@@ -8,7 +8,10 @@ from tests.services.harness import Harness, Logs
 
 @pytest.fixture(autouse=True)
 def logs() -> Iterator[Logs]:
-    """The log entries. Without this, rendering tracebacks takes longer than the tests."""
+    """Captures the log entries.
+
+    If they were printed, rendering tracebacks would take longer than the tests.
+    """
     with capture_logs() as entries:
         yield entries
 

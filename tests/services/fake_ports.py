@@ -14,12 +14,13 @@ from legacy_queue.services.events.event_buffer import MAX_EVENTS, BufferedEvent,
 from legacy_queue.stores import Storage, TaskStore
 
 Port = TypeVar("Port")
-Intercept = Callable[[str, Callable[[], Any]], Any]  # is given the method's name and the call
+# gets the name of the method, and a function that makes the call
+Intercept = Callable[[str, Callable[[], Any]], Any]
 Deed = BaseException | Callable[[], object] | None
 
 
 class DelegatingTasks:
-    """Passes each call to another task store. A test overrides what differs."""
+    """Passes each call to another task store. A test overrides the methods that shall differ."""
 
     def __init__(self, tasks: TaskStore) -> None:
         self.tasks = tasks
@@ -29,14 +30,14 @@ class DelegatingTasks:
 
 
 class UncachedTasks(DelegatingTasks):
-    """Recalls no task, so that the services read the task for each decision."""
+    """A task store without a cache, so that the services read the task for each decision."""
 
     def recall(self, task_id: str) -> None:
-        """None: the task must be read."""
+        """Returns None, so that the caller reads the task."""
 
 
 class ShowsMessages:
-    """The account, but it shows its messages in another way, or not, as Azure does not."""
+    """An account that shows other messages than it has. By default it shows none, like Azure."""
 
     def __init__(self, account: StorageAccount, shown_messages: object = None) -> None:
         self.shown_messages = shown_messages
@@ -47,9 +48,9 @@ class ShowsMessages:
 
 
 class FakeBroker(Broker):
-    """Keeps the published events in order.
+    """A broker that keeps the published events in order.
 
-    ``capacity``: how many more events it accepts. None: any number. 0: the broker is away.
+    ``capacity`` is how many more events it accepts. None means any number, and 0 that the broker is away.
     """
 
     def __init__(self) -> None:
@@ -73,7 +74,7 @@ class FakeBroker(Broker):
 
 @cache
 def _remote_methods(kind: type) -> frozenset[str]:
-    """The public methods of a store or port, but for those that only read memory of the process."""
+    """The public methods of a store or port, except those that only read the memory of the process."""
     local = ("recall", "begin_open_tasks", "knows_age")
     names = (name for name in dir(kind) if not name.startswith("_") and name not in local)
     return frozenset(name for name in names if callable(getattr(kind, name)))
@@ -92,7 +93,7 @@ class _Port:
             return method
         intercept, full_name = self._intercept, self._prefix + name
         wrapper = lambda *args, **more: intercept(full_name, lambda: method(*args, **more))  # noqa: E731
-        setattr(self, name, wrapper)  # tests make thousands of ports and call few methods of each
+        setattr(self, name, wrapper)  # cached: tests make thousands of ports and call few methods of each
         return wrapper
 
 
@@ -101,7 +102,7 @@ def intercept_port(port: Port, intercept: Intercept, prefix: str = "") -> Port:
 
 
 class SequentialExecutor(Executor):
-    """Makes each call at once in the calling thread: the order is always the same."""
+    """Makes each call immediately in the calling thread, so that the order is always the same."""
 
     def __init__(self, _max_workers: int) -> None:
         """Accepts the parameter of ThreadPoolExecutor."""
@@ -157,13 +158,16 @@ class CallRecorder:
 
 
 class Crash(BaseException):
-    """Simulates the end of the process at this line."""
+    """The process dies at this line."""
 
 
 class FaultAt:
-    """At call number ``call`` (from 0), of any method or of ``of``: calls or raises ``before``, ``after``.
+    """Injects a fault at one call: number ``call``, from 0, of the method ``of``, or of all methods together.
 
-    After a Crash each further call fails too: no ``finally`` or ``except`` of the code changes anything.
+    ``before`` and ``after`` happen just before and just after the call. A function is called, an error
+    raised.
+
+    After a Crash every later call fails too, so no ``finally`` or ``except`` of the code changes anything.
     """
 
     def __init__(self, call: int, *, of: str = "", before: Deed = None, after: Deed = None) -> None:

@@ -36,7 +36,7 @@ from tests.services.fake_ports import (
 )
 
 Logs = list[MutableMapping[str, Any]]
-PublishedEvent = tuple[str, str, int | None]  # an event: exchange, taskId or taskGroupId, runId
+PublishedEvent = tuple[str, str, int | None]  # the exchange, the taskId or taskGroupId, and the runId
 
 POLL_VISIBILITY = 5 * MINUTE
 UPLOAD_URL = "http://queue.test/uploads"
@@ -82,14 +82,15 @@ class Harness:
         waiter: Waiter | None = None,
         **settings: Any,
     ) -> Services:
-        """The services of a new process without threads. ``intercept`` wraps each call of its stores.
+        """The services of a new process, without threads. ``intercept`` wraps each call of its stores.
 
-        It reads a task for each decision, unless it ``caches_tasks``. ``wrap_tasks`` replaces its task store.
-        ``account`` defaults to that of the harness. Concurrent calls happen in order.
+        Unless it ``caches_tasks``, it reads the task for each decision. ``wrap_tasks`` replaces its task
+        store. ``account`` is by default the harness's. Calls that would be concurrent are made one after the
+        other.
         """
         waiter, clock = waiter or SystemWaiter(), clock or self.clock
         storage = Storage(account or self.account, PREFIX, clock)
-        self._replicas += 1  # so that rows have the same names in each run
+        self._replicas += 1  # the same names of rows in each run
         processes = ProcessStore(storage.account.table(f"{PREFIX}processes"), clock, f"p{self._replicas}")
         storage = intercept_storage(with_stores(storage, processes=processes), intercept)
         if wrap_tasks or not caches_tasks:
@@ -99,9 +100,10 @@ class Harness:
         return Services(storage, broker, clock, waiter, changed, SequentialExecutor)
 
     def do_work(self, advance: timedelta = timedelta(0), services: Services | None = None) -> int:
-        """Advance the clock, then do the work of the threads. Returns the number of looks at tasks."""
+        """Advance the clock, then do what the threads would do. Returns the number of looks at tasks."""
         services = services or self.services
-        services.processes.read_others()  # a row that has not changed since is that of a dead process
+        # if a row does not change from now on, its process is taken for dead
+        services.processes.read_others()
         self.clock.advance(advance)
         total, handled = 0, 1
         while handled:
@@ -114,7 +116,7 @@ class Harness:
         return total
 
     def sweep(self, advance: timedelta = timedelta(0), services: Services | None = None) -> None:
-        """Advance the clock, then do the periodic jobs: the other processes are dead by now."""
+        """Advance the clock, then do the periodic jobs. By then, the other processes are taken for dead."""
         services = services or self.services
         services.processes.read_others()
         self.clock.advance(max(advance, DEAD_AFTER))
@@ -122,7 +124,7 @@ class Harness:
         services.periodic_jobs.do_due(FakeEvent(self.clock))
 
     def events(self) -> list[PublishedEvent]:
-        """The events published since the last call: exchange, taskId (or taskGroupId), runId."""
+        """The events published since the last call."""
         new = self.broker.published[self._events_read :]
         self._events_read += len(new)
         return [published_event(event) for event in new]
@@ -132,7 +134,7 @@ class Harness:
         return self.storage.processes.others()
 
     def kill_process(self) -> None:
-        """Lose the process and what it owed. A new process serves from now on."""
+        """Kill the process and lose its row. From now on, a new process serves."""
         for row in self.processes():
             self.storage.processes.remove(row)
         self.services = self.replica()
@@ -148,7 +150,7 @@ class Harness:
         return stored.task
 
     def states(self, task_id: str) -> list[str]:
-        """For each run: ``pending``, ``running by alice``, ``exception claim-expired``, ..."""
+        """The state of each run, such as ``pending``, ``running by alice`` or ``exception claim-expired``."""
         words = []
         for run in self.task(task_id).runs:
             worker = run.worker.worker_id if run.worker else "no worker"
@@ -178,7 +180,10 @@ class Harness:
         services: Services | None = None,
         proof: ClaimProof | None = None,
     ) -> Mapping[str, Any]:
-        """Claim with the message as proof, as the draft says. A deployed worker sends ``ClaimProof()``."""
+        """Claim with the message as proof, like the draft protocol.
+
+        Deployed workers send ``ClaimProof()``.
+        """
         services = services or self.services
         return services.claims.claim(
             services.tasks.recall(message.task_id),
@@ -188,13 +193,13 @@ class Harness:
         )
 
     def claimed(self, worker: Worker = ALICE, **changes: Any) -> str:
-        """A new task that the worker claimed as the draft says."""
+        """Create a task and claim it like the draft protocol. Returns its taskId."""
         task_id = self.create(**changes)
         self.claim(self.receive_one(), worker)
         return task_id
 
     def run(self, task_id: str, state: str = "completed", worker: Worker = ALICE) -> Task:
-        """Claim the last run without proof, and report it ``completed`` or ``failed``."""
+        """Claim the last run without proof, and resolve it as ``completed`` or ``failed``."""
         run_id = len(self.task(task_id).runs) - 1
         self.services.claims.claim(self.task(task_id), run_id, worker, ClaimProof())
         return self.services.tasks.report(task_id, run_id, state, state)
@@ -206,17 +211,17 @@ class Harness:
         return (services or self.services).tasks.report(task_id, run_id, "completed", "completed")
 
     def messages(self, queue: WorkQueue = QUEUE) -> list[QueuedMessage]:
-        """All messages of the queue, visible or not, ordered by next_visible. Reading them leases none."""
+        """All messages of the queue, visible or not, ordered by next_visible. Reading them hides none."""
         return messages_in(self.account, queue.name(PREFIX))
 
     def offered_runs(self) -> list[tuple[int, timedelta]]:
-        """For each message: its run, and how long it stays invisible."""
+        """The run of each message, and how long the message stays invisible."""
         offers = [(Message.read(message).run_id, message.next_visible) for message in self.messages()]
         return [(run_id, visible - self.clock.now()) for run_id, visible in offers if visible]
 
 
 class FakeEvent(threading.Event):
-    """An event on a fake clock: a wait advances the clock. It is set from ``end`` on."""
+    """An event on a fake clock. A wait advances the clock, and from ``end`` on the event is set."""
 
     def __init__(self, clock: FakeClock, end: datetime | None = None) -> None:
         super().__init__()

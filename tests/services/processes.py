@@ -1,4 +1,4 @@
-"""Processes on one storage, without the calls and threads that they have beside."""
+"""Server processes on one storage: only their rows and ledgers, without calls and threads."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -32,13 +32,13 @@ class Process:
         return self.processes.begin(task_id, since or self.clock.now(), group, **more)
 
     def do(self, task_id: str, **more: Any) -> str:
-        """A write with all its effects. Returns the version."""
+        """Write a task and apply all effects. Returns the version of the write."""
         owed = self.begin(task_id, **more)
         self.ledger.close([owed])
         return self.processes.version(owed)
 
     def looks(self) -> list[Look]:
-        """What the resolver is given now, in its order."""
+        """What the resolver would get now, in order."""
         self.ledger.fire()
         found = []
         while look := self.ledger.next_look(waits=False):
@@ -51,7 +51,7 @@ class Process:
 
 
 class World:
-    """One storage, and its processes: the first is p1."""
+    """One storage and its processes, which are called p1, p2, ..."""
 
     def __init__(self) -> None:
         self.clock = FakeClock(NOW)
@@ -61,7 +61,7 @@ class World:
     def process(
         self, intercept: Intercept = call_through, clock: FakeClock | None = None, **options: Any
     ) -> Process:
-        """``intercept`` is given each call of its stores: ``write``, ``others``, ``unsettled``, ..."""
+        """A new process. ``intercept`` gets each call of its stores, such as ``write`` or ``unsettled``."""
         clock = clock or self.clock
         self._count += 1
         store = ProcessStore(self.storage.account.table("qprocesses"), clock, f"p{self._count}")
@@ -79,7 +79,10 @@ class World:
         return {row.process: row for row in self.storage.processes.others()}
 
     def pass_by(self, seconds: float, *alive: Process) -> None:
-        """The processes that are alive beat, and look at the others."""
+        """Let this much time pass.
+
+        Each second, the processes that are alive renew their rows and read the others'.
+        """
         for _ in range(int(seconds)):
             self.clock.advance(SECOND)
             for process in alive:
@@ -87,7 +90,7 @@ class World:
                 process.processes.read_others()
 
     def task(self, task_id: str, written: str, **changes: Any) -> Task:
-        """A stored task that is due at its deadline."""
+        """A stored task, which is due at its deadline."""
         task = replace(pending(), task_id=task_id, **changes)
         self.storage.tasks.insert(task, written)
         return task

@@ -1,4 +1,4 @@
-"""An upload is stored as a whole if it is as declared, and not at all otherwise."""
+"""An upload is stored only if all of it is as createArtifact declared it."""
 
 from dataclasses import replace
 from typing import Any
@@ -52,7 +52,7 @@ def content(harness: Harness, task_id: str) -> bytes | None:
         ("blob", {"content": b"x"}, errors.InputError, "content-length is 1: expected 22"),
     ],
 )
-def test_an_upload_that_differs_from_its_announcement_is_not_stored(
+def test_an_upload_that_differs_from_its_declaration_is_not_stored(
     harness: Harness, storage_type: str, more: dict[str, Any], error: type[errors.QueueError], said: str
 ) -> None:
     task_id = harness.claimed()
@@ -71,8 +71,8 @@ def test_an_upload_after_the_task_is_resolved_is_not_stored(harness: Harness) ->
 
 
 @pytest.mark.parametrize("now", ["reference", "blob", "parts", "expired"])
-def test_an_old_upload_url_stores_only_what_the_present_artifact_takes(harness: Harness, now: str) -> None:
-    """The artifact expired and was created again while its URL was good, which takes a wrong clock."""
+def test_an_old_upload_url_stores_only_what_the_present_artifact_accepts(harness: Harness, now: str) -> None:
+    """The artifact expired and was created again before its URL expired. Only a wrong clock leads to this."""
     task_id = harness.claimed()
     url, name = url_of(harness, task_id), blob_name(harness, task_id)
     before = stored(harness, task_id)
@@ -84,7 +84,7 @@ def test_an_old_upload_url_stores_only_what_the_present_artifact_takes(harness: 
     else:
         create(harness, task_id, now)
     if now == "blob":
-        assert upload(harness, url) == etag(CONTENT)  # as declared for the blob
+        assert upload(harness, url) == etag(CONTENT)  # the content fits the new blob as well
         return
     with pytest.raises(errors.ResourceNotFound if now == "expired" else errors.RequestConflict):
         upload(harness, url)
@@ -106,7 +106,7 @@ def test_parts_that_storage_cannot_join_are_refused_when_the_artifact_is_created
 
 
 def put_part(harness: Harness, task_id: str) -> str:
-    """Upload the first of two parts, of two blocks; the URL."""
+    """Upload the first of two parts, which has two blocks. Returns the URL."""
     url = harness.services.artifacts.create(task_id, 0, NAME, in_parts(*PARTS))["requests"][0]["url"]
     upload(harness, url, PARTS[0])
     return str(url)
@@ -125,7 +125,7 @@ def test_uploads_that_leave_too_many_blocks_fail(harness: Harness, monkeypatch: 
     ("result", "after", "blocks"),
     [("", 60, 2), ("failed", 0, 0), ("exception", 25, 2), ("exception", 26, 0), ("corrupt", 60, 2)],
 )
-def test_blocks_that_no_list_names_are_discarded_once_the_artifacts_of_the_run_are_closed(
+def test_unused_blocks_are_discarded_when_the_run_accepts_no_more_artifacts(
     harness: Harness, result: str, after: int, blocks: int
 ) -> None:
     task_id = harness.claimed()
@@ -143,7 +143,7 @@ def test_blocks_that_no_list_names_are_discarded_once_the_artifacts_of_the_run_a
     assert len(found.uncommitted if found else []) == blocks
 
 
-def test_blocks_of_tasks_that_are_gone_and_foreign_ones_are_discarded_page_by_page(harness: Harness) -> None:
+def test_blocks_of_removed_tasks_and_unknown_blocks_are_discarded_page_by_page(harness: Harness) -> None:
     container = harness.account.container
     names = [f"{slugid()}/0/digest", f"{slugid()}/0/public/logs/live.log", "foreign"]
     for name in names:

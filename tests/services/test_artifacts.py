@@ -1,4 +1,7 @@
-"""Artifacts are created, published, and removed after they expired; blobs are completed before their run."""
+"""Artifacts are created, published and, when they have expired, removed.
+
+Blobs are completed before their run.
+"""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -40,7 +43,7 @@ def with_bytes(harness: Harness, task_id: str, storage_type: str) -> str:
 
 
 @pytest.mark.parametrize("storage_type", ["s3", "azure", "blob", "object", "reference", "link", "error"])
-def test_a_create_writes_once_and_publishes_before_it_answers(storage_type: str) -> None:
+def test_create_artifact_writes_once_and_publishes_before_it_answers(storage_type: str) -> None:
     harness, calls = Harness(), CallRecorder()
     server = harness.replica(calls, caches_tasks=True)
     harness.services = server
@@ -52,7 +55,7 @@ def test_a_create_writes_once_and_publishes_before_it_answers(storage_type: str)
     assert calls.names == ["load", "artifact.insert", *noted, "broker.publish", *signed]
 
 
-def test_an_artifact_removed_during_a_create_is_created_again(harness: Harness) -> None:
+def test_an_artifact_that_is_removed_during_create_artifact_is_created_again(harness: Harness) -> None:
     task_id = harness.claimed()
     create(harness, task_id, "error")
     remove = lambda: harness.storage.artifacts.remove(stored(harness, task_id))  # noqa: E731
@@ -61,7 +64,7 @@ def test_an_artifact_removed_during_a_create_is_created_again(harness: Harness) 
 
 
 @pytest.mark.parametrize(("write", "name"), [("artifact.insert", "another"), ("artifact.replace", NAME)])
-def test_an_artifact_whose_server_dies_after_its_write_is_published_by_another(
+def test_if_a_server_dies_after_writing_an_artifact_another_server_publishes_the_event(
     harness: Harness, write: str, name: str
 ) -> None:
     task_id = harness.claimed()
@@ -78,14 +81,14 @@ def test_an_artifact_whose_server_dies_after_its_write_is_published_by_another(
     assert name in [event.payload["artifact"]["name"] for event in events if "artifact" in event.payload]
 
 
-def test_latest_run_is_the_last_run_of_a_task_with_runs(harness: Harness) -> None:
+def test_the_latest_artifacts_are_those_of_the_last_run(harness: Harness) -> None:
     task_id = harness.claimed()
     assert harness.services.artifacts.latest_run(task_id) == 0
     with pytest.raises(ResourceNotFound, match="has no runs"):
         harness.services.artifacts.latest_run(harness.create(dependencies=[task_id]))
 
 
-def test_expiry_removes_row_and_bytes_but_not_before_the_drift_has_passed(harness: Harness) -> None:
+def test_an_expired_artifact_loses_its_row_and_its_bytes_after_the_drift(harness: Harness) -> None:
     task_id = harness.claimed()
     name = with_bytes(harness, task_id, "object")
     create(harness, task_id, "reference", "another")
@@ -98,7 +101,7 @@ def test_expiry_removes_row_and_bytes_but_not_before_the_drift_has_passed(harnes
 
 
 @pytest.mark.parametrize("call", ["blob.remove", "artifact.remove"])
-def test_a_pass_removes_the_other_artifacts_if_one_fails(harness: Harness, call: str) -> None:
+def test_if_one_expired_artifact_cannot_be_removed_the_others_are(harness: Harness, call: str) -> None:
     task_id = harness.claimed()
     for number in range(3):
         create(harness, task_id, name=f"{number}")
@@ -113,7 +116,7 @@ def test_a_pass_removes_the_other_artifacts_if_one_fails(harness: Harness, call:
     assert harness.storage.artifacts.list(task_id, 0, "", 10) == []
 
 
-def test_a_pass_ends_while_storage_is_away(harness: Harness) -> None:
+def test_the_removal_of_expired_artifacts_stops_while_storage_is_away(harness: Harness) -> None:
     with_bytes(harness, harness.claimed(), "azure")
     harness.clock.advance(HOUR + DRIFT + SECOND)
     away = FaultAt(0, of="blob.remove", before=ServiceUnavailable("storage is away"))
@@ -121,7 +124,7 @@ def test_a_pass_ends_while_storage_is_away(harness: Harness) -> None:
         harness.replica(away).artifacts.remove_expired("", 10, None)
 
 
-def test_an_expired_artifact_that_is_created_again_leaves_no_old_content(harness: Harness) -> None:
+def test_an_artifact_that_is_created_again_after_it_expired_loses_its_old_content(harness: Harness) -> None:
     task_id = harness.claimed()
     old, first = with_bytes(harness, task_id, "blob"), stored(harness, task_id)
     harness.storage.artifacts.replace(first, replace(first.artifact, expires=NOW - 10 * MINUTE))
@@ -135,14 +138,14 @@ def complete(harness: Harness, task_id: str, *etags: str, services: Services | N
 
 
 def uploaded(harness: Harness) -> str:
-    """A running task with an uploaded blob that is not completed."""
+    """A running task. Its blob is uploaded, but not completed."""
     task_id = harness.claimed()
     (request,) = create(harness, task_id, "blob")["requests"]
     upload(harness, request["url"])
     return task_id
 
 
-def test_a_url_to_download_a_blob_downloads_no_other_artifact_of_that_name(harness: Harness) -> None:
+def test_a_blobs_download_url_does_not_serve_a_later_artifact_of_the_same_name(harness: Harness) -> None:
     task_id = harness.claimed()
     create(harness, task_id, "s3")
     ticket = Ticket(task_id, 0, stored(harness, task_id).artifact.name, harness.clock.now())
@@ -192,7 +195,7 @@ def test_a_blob_that_is_created_again_during_its_completion_is_not_completed(har
     assert not stored(harness, task_id).artifact.is_complete
 
 
-def test_a_concurrent_extension_keeps_the_completion(harness: Harness) -> None:
+def test_a_blob_stays_complete_if_its_expiry_is_extended_concurrently(harness: Harness) -> None:
     task_id = uploaded(harness)
     extend = lambda: create(harness, task_id, "blob", expires=format_time(NOW + 2 * HOUR))  # noqa: E731
     complete(harness, task_id, services=harness.replica(FaultAt(0, of="artifact.replace", before=extend)))
@@ -200,7 +203,7 @@ def test_a_concurrent_extension_keeps_the_completion(harness: Harness) -> None:
     assert (artifact.is_complete, artifact.expires) == (True, NOW + 2 * HOUR)
 
 
-def test_the_completion_of_a_blob_can_be_repeated_after_its_run(harness: Harness) -> None:
+def test_complete_artifact_can_be_repeated_after_the_run_was_resolved(harness: Harness) -> None:
     task_id = uploaded(harness)
     complete(harness, task_id)
     harness.complete(task_id)
@@ -209,7 +212,7 @@ def test_the_completion_of_a_blob_can_be_repeated_after_its_run(harness: Harness
     assert harness.events() == [("artifact-created", task_id, 0)]
 
 
-def test_a_run_does_not_wait_for_an_expired_blob(harness: Harness) -> None:
+def test_a_run_with_an_incomplete_blob_can_be_completed_after_the_blob_expired(harness: Harness) -> None:
     task_id = uploaded(harness)
     create(harness, task_id, "blob", "another", expires=format_time(NOW + 2 * MINUTE))
     complete(harness, task_id)
@@ -221,7 +224,9 @@ def test_a_run_does_not_wait_for_an_expired_blob(harness: Harness) -> None:
 
 
 @pytest.mark.parametrize("is_repeated", [False, True])
-def test_a_refused_create_removes_the_row_that_it_inserted_alone(harness: Harness, is_repeated: bool) -> None:
+def test_a_refused_create_artifact_removes_only_a_row_that_it_inserted_itself(
+    harness: Harness, is_repeated: bool
+) -> None:
     task_id = uploaded(harness) if is_repeated else harness.claimed()
     fail = lambda: harness.services.tasks.report(task_id, 0, "failed", "failed")  # noqa: E731
     server = harness.replica(FaultAt(0, of="artifact.insert", before=fail))
@@ -238,8 +243,10 @@ def is_refused(call: Callable[[], object]) -> bool:
 
 
 @pytest.mark.parametrize("number", range(5))
-def test_of_a_create_and_a_report_in_the_midst_of_it_one_is_refused(harness: Harness, number: int) -> None:
-    """Before each call of a store and of the broker that the create makes."""
+def test_if_the_run_is_reported_during_create_artifact_one_of_the_two_is_refused(
+    harness: Harness, number: int
+) -> None:
+    """The report comes before each call that the create makes to a store and to the broker."""
     task_id, refused = harness.claimed(), list[bool]()
     report = lambda: refused.append(is_refused(lambda: harness.complete(task_id)))  # noqa: E731
     server = harness.replica(FaultAt(number, before=report), caches_tasks=True)

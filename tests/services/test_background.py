@@ -1,4 +1,4 @@
-"""The threads of a server process, which work until they are stopped, and the periodic jobs that one does."""
+"""The threads of a server process, and the periodic jobs, which one of the processes does."""
 
 import subprocess
 import sys
@@ -39,7 +39,7 @@ from tests.services.harness import (
 from tests.system.processes import wait_until
 
 OFTEN = Intervals(*[SECOND / 100] * 4)
-MAX_WAIT = 30  # seconds, after which a test that waits fails
+MAX_WAIT = 30  # seconds; a test that waits longer fails
 
 
 @contextmanager
@@ -52,12 +52,12 @@ def running(server: Services, intervals: Intervals = OFTEN) -> Iterator[Backgrou
         background.stop()
 
 
-def test_the_threads_publish_unpublished_events_when_the_broker_is_back(harness: Harness) -> None:
+def test_unpublished_events_are_published_when_the_broker_is_back(harness: Harness) -> None:
     server = harness.replica()
     harness.broker.capacity = 0
 
     def later() -> list[Event]:
-        harness.clock.advance(SECOND)  # then it is retried
+        harness.clock.advance(SECOND)  # by then, publishing is retried
         return harness.broker.published[1:]
 
     with running(server):
@@ -67,7 +67,7 @@ def test_the_threads_publish_unpublished_events_when_the_broker_is_back(harness:
     assert [event.exchange for event in harness.broker.published] == ["task-defined", "task-pending"]
 
 
-def test_a_process_ends_its_expired_claims_without_reading_rows(harness: Harness) -> None:
+def test_a_process_ends_its_own_expired_claims_without_searching_the_table(harness: Harness) -> None:
     harness.services = harness.replica()
     with running(harness.services, replace(OFTEN, read=HOUR)):
         task_id = harness.claimed()
@@ -75,8 +75,8 @@ def test_a_process_ends_its_expired_claims_without_reading_rows(harness: Harness
         wait_until(lambda: harness.states(task_id) == ["exception claim-expired", "pending"])
 
 
-def test_the_broker_is_asked_before_the_process_is_ready(harness: Harness) -> None:
-    """Consumers bind once it is: the exchanges are declared by then."""
+def test_the_process_is_ready_only_after_it_has_connected_to_the_broker(harness: Harness) -> None:
+    """Consumers bind their queues when the server is ready. By then, the exchanges must be declared."""
     calls = CallRecorder()
     background = harness.replica(calls).background(Intervals(check=HOUR))
     background.start()
@@ -84,7 +84,7 @@ def test_the_broker_is_asked_before_the_process_is_ready(harness: Harness) -> No
     background.stop()
 
 
-def test_the_calls_of_workers_are_written_by_a_thread_and_at_the_end(harness: Harness) -> None:
+def test_the_calls_of_workers_are_written_by_a_thread_and_when_the_process_stops(harness: Harness) -> None:
     pool = PROVISIONER, WORKER_TYPE
     first, last = WorkerPath(*pool, "group", "first"), WorkerPath(*pool, "group", "last")
     server = harness.replica()
@@ -123,7 +123,7 @@ def test_a_failure_is_logged_and_the_thread_goes_on(
     assert [(entry["event"], entry["log_level"]) for entry in logs] == [(event, level)] * 2
 
 
-def test_a_thread_that_ends_by_a_defect_is_logged_and_begins_again(logs: Logs) -> None:
+def test_a_thread_that_crashes_is_logged_and_restarted(logs: Logs) -> None:
     class Defective(SystemWaiter):
         def __init__(self) -> None:
             self.left = iter(range(5))
@@ -134,7 +134,7 @@ def test_a_thread_that_ends_by_a_defect_is_logged_and_begins_again(logs: Logs) -
             return super().wait(flag, min(seconds, 0.01))
 
     harness = Harness()
-    task_id = harness.claimed()  # by a dead process
+    task_id = harness.claimed()  # this process does no more, so another must retry the run
 
     def is_retried() -> bool:
         harness.clock.advance(MINUTE)
@@ -148,7 +148,7 @@ def test_a_thread_that_ends_by_a_defect_is_logged_and_begins_again(logs: Logs) -
 def test_a_process_stops_while_storage_is_away_and_another_takes_over_later(
     harness: Harness, logs: Logs
 ) -> None:
-    """Its row names what it has done, so that the events are published again."""
+    """The row of the stopped process still names the task, so its events are published again."""
     away = FaultAt(1, of="process.write", before=ServiceUnavailable("storage is away"))
     harness.services = harness.replica(away)
     background = harness.services.background(OFTEN)
@@ -175,8 +175,8 @@ starting.join()
 
 
 @pytest.mark.processes
-def test_a_background_can_be_stopped_while_its_threads_start() -> None:
-    """As in ``serve``, with the threads of gevent."""
+def test_a_process_can_be_stopped_while_its_threads_start() -> None:
+    """The threads are gevent's, as in ``serve``."""
     subprocess.run([sys.executable, "-c", STOPPED_WHILE_STARTING], check=True, timeout=MAX_WAIT)
 
 
@@ -186,7 +186,7 @@ STEP = tuple[str, int, datetime | None]
 
 
 class Pages:
-    """The step of a job with some pages. Records its arguments."""
+    """The step function of a job with ``count`` pages. It records its arguments."""
 
     def __init__(self, count: int, before: Callable[[str], None] = lambda _: None) -> None:
         self.done: list[STEP] = []
@@ -204,7 +204,7 @@ class Pages:
 
 
 class Process:
-    """One among others, which is the first of them or not."""
+    """One of several processes. ``answers`` says, call by call, whether it is the first of them."""
 
     def __init__(self) -> None:
         self.clock = FakeClock(NOW)
@@ -222,7 +222,7 @@ class Process:
         return PeriodicJobs(periodic_jobs, cast(Processes, self), self.clock, SystemWaiter())
 
     def do(self, periodic_jobs: PeriodicJobs) -> timedelta:
-        """Do the due jobs. Returns how long until the next may be due."""
+        """Do the jobs that are due. Returns how long to wait before calling this again."""
         return periodic_jobs.do_due(self.stop) - self.clock.now()
 
 
@@ -231,7 +231,9 @@ def process() -> Process:
     return Process()
 
 
-def test_a_job_is_done_by_pages_with_a_pause_as_long_as_a_page_took_or_shorter(process: Process) -> None:
+def test_after_each_page_a_job_pauses_for_as_long_as_the_page_took_but_at_most_a_tenth_of_a_second(
+    process: Process,
+) -> None:
     took = iter([0.0, 0.03, 3.0, 0.0])
     pages = Pages(4, lambda _: process.clock.advance(timedelta(seconds=next(took))))
     process.do(process.periodic_jobs(pages))
@@ -239,7 +241,7 @@ def test_a_job_is_done_by_pages_with_a_pause_as_long_as_a_page_took_or_shorter(p
     assert process.stop.waits == [0, 0.03, 0.1]
 
 
-def test_a_job_that_takes_long_lets_the_others_go_on_after_each_turn(process: Process) -> None:
+def test_a_long_job_lets_the_other_jobs_have_their_turn(process: Process) -> None:
     done = list[str]()
 
     def takes_a_second(name: str) -> Callable[[str], None]:
@@ -255,15 +257,17 @@ def test_a_job_that_takes_long_lets_the_others_go_on_after_each_turn(process: Pr
     assert long.pages == ["", *(f"page {number}" for number in range(1, 12))]
 
 
-def test_a_process_does_due_jobs_until_it_stops(process: Process) -> None:
+def test_a_process_does_the_jobs_that_are_due_until_it_stops(process: Process) -> None:
     pages = Pages(1)
     stop = FakeEvent(process.clock, NOW + 5 * HOUR + MINUTE)
     process.periodic_jobs(pages).run(stop, BackgroundGate())
     assert len(pages.done) == 6
-    assert set(stop.waits) == {60.0}  # the clock may be moved meanwhile
+    assert set(stop.waits) == {60.0}  # not longer, because the clock may be moved during a wait
 
 
-def test_only_the_first_process_does_jobs_and_begins_each_of_another_anew(process: Process) -> None:
+def test_only_the_first_process_does_jobs_and_a_new_first_process_starts_them_from_the_beginning(
+    process: Process,
+) -> None:
     pages = Pages(2)
     process.answers = [False, False]
     periodic_jobs = process.periodic_jobs(pages)
@@ -282,7 +286,8 @@ def test_expired_tasks_and_queues_that_nobody_uses_are_removed(harness: Harness)
     assert harness.storage.tasks.load(task_id)
     harness.sweep(3 * HOUR)
     assert harness.storage.tasks.load(task_id) is None
-    assert any(metadata for _, metadata in harness.account.queues(""))  # in use within ten days
+    # the queue was used in the last ten days
+    assert any(metadata for _, metadata in harness.account.queues(""))
     harness.sweep(11 * DAY)
     assert not any(metadata for _, metadata in harness.account.queues(""))
 
@@ -296,7 +301,7 @@ def test_expired_tasks_and_queues_that_nobody_uses_are_removed(harness: Harness)
     ],
     ids=repr,
 )
-def test_a_job_that_fails_begins_anew_or_goes_on_after_an_outage_and_the_others_are_done(
+def test_a_job_continues_after_an_outage_and_restarts_after_a_defect_and_the_other_jobs_are_done(
     process: Process, error: Exception, again: list[str], logged: list[tuple[str, str]], logs: Logs
 ) -> None:
     errors = [error]
@@ -312,7 +317,9 @@ def test_a_job_that_fails_begins_anew_or_goes_on_after_an_outage_and_the_others_
 
 
 @pytest.mark.parametrize("error", [ServiceUnavailable("storage is away"), ValueError("a defect")], ids=repr)
-def test_jobs_go_on_after_nobody_knew_who_is_first(process: Process, error: Exception, logs: Logs) -> None:
+def test_jobs_go_on_after_an_error_hid_which_process_is_first(
+    process: Process, error: Exception, logs: Logs
+) -> None:
     process.answers = [error]
     pages = Pages(1)
     process.periodic_jobs(pages).run(FakeEvent(process.clock, NOW + 2 * MINUTE), BackgroundGate())

@@ -1,6 +1,6 @@
-"""A transition whose step fails, whose answer is lost, or that loses a race: what it leaves.
+"""What a transition leaves if a step fails, an answer is lost, or another transition is faster.
 
-The simulated world plays these at each call; here each is once, for its outcome.
+tests/simulation does this at every call. Here each case is once, to show its result.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ from tests.services.harness import HIGH, QUEUE, Harness
 
 
 @pytest.mark.parametrize("error", [ServiceUnavailable("storage is away"), ValueError("a defect")], ids=repr)
-def test_a_call_succeeds_though_a_step_after_its_write_fails_and_is_repeated_later(
+def test_a_call_succeeds_if_only_a_step_after_its_write_fails_and_this_step_is_repeated_later(
     harness: Harness, error: Exception
 ) -> None:
     task_id, server = slugid(), harness.replica(FaultAt(0, of="put", before=error))
@@ -32,7 +32,7 @@ def test_a_call_succeeds_though_a_step_after_its_write_fails_and_is_repeated_lat
     assert harness.receive_one().task_id == task_id
 
 
-def test_a_clock_that_is_moved_during_a_create_does_not_fail_it(harness: Harness) -> None:
+def test_a_create_task_succeeds_though_the_clock_is_moved_during_it(harness: Harness) -> None:
     task_id, server = slugid(), harness.replica(FaultAt(0, of="join", after=lambda: harness.clock.jump(HOUR)))
     assert server.tasks.create(task_id, task_body(taskGroupId=slugid())).state == "pending"
 
@@ -45,11 +45,13 @@ def test_a_repeated_report_offers_the_pending_retry_again(harness: Harness) -> N
 
 
 @pytest.mark.parametrize("is_rerun", [False, True])
-def test_a_completion_whose_answer_was_lost_has_all_its_effects(harness: Harness, is_rerun: bool) -> None:
-    """A minute later; at once if it was rerun."""
+def test_a_report_completed_whose_answer_was_lost_has_all_its_effects(
+    harness: Harness, is_rerun: bool
+) -> None:
+    """They follow within a minute. If the task was rerun meanwhile, they come immediately."""
     task_id = harness.claimed()
     waiting = harness.create(dependencies=[task_id])
-    harness.do_work(MINUTE)  # so the process owes nothing of these calls
+    harness.do_work(MINUTE)  # after this, no effect of these calls is missing
 
     def rerun() -> None:
         harness.services.tasks.rerun(task_id)
@@ -69,14 +71,14 @@ def overtaken(harness: Harness, by: Callable[[], object]) -> Services:
 
 
 def test_a_claim_whose_answer_was_lost_is_granted(harness: Harness) -> None:
-    """The SDK repeats the write, and finds a newer ETag: its own."""
+    """Azure's SDK repeats the write and finds a newer ETag, which is the one of its own first try."""
     task_id = harness.create()
     server = harness.replica(FaultAt(0, of="replace", after=Changed()))
     assert harness.claim(harness.receive_one(), services=server)["runId"] == 0
     assert [message.lease for message in harness.messages()] == [harness.task(task_id).held]
 
 
-def test_a_claim_that_is_overtaken_by_a_write_to_the_pending_task_holds_one_message(harness: Harness) -> None:
+def test_a_claim_holds_its_message_though_the_pending_task_was_changed_during_it(harness: Harness) -> None:
     task_id = harness.create()
 
     def there_and_back() -> None:
@@ -88,14 +90,16 @@ def test_a_claim_that_is_overtaken_by_a_write_to_the_pending_task_holds_one_mess
     assert harness.states(task_id) == ["running by alice"]
 
 
-def test_a_reclaim_that_is_overtaken_by_an_artifact_holds_a_message(harness: Harness) -> None:
+def test_a_reclaim_holds_its_message_though_an_artifact_was_created_during_it(harness: Harness) -> None:
     task_id = harness.claimed()
     overtaken(harness, lambda: create(harness, task_id, "blob")).claims.reclaim(task_id, 0)
     assert harness.task(task_id).held in [message.lease for message in harness.messages()]
     assert {*harness.offered_runs()} == {(1, CLAIM_TIMEOUT)}
 
 
-def test_a_shutdown_that_is_overtaken_by_a_cancellation_is_a_conflict(harness: Harness) -> None:
+def test_reporting_a_worker_shutdown_is_a_conflict_if_the_task_was_canceled_during_it(
+    harness: Harness,
+) -> None:
     task_id = harness.claimed()
     server = overtaken(harness, lambda: harness.services.tasks.cancel(task_id))
     with pytest.raises(RequestConflict):
@@ -103,7 +107,7 @@ def test_a_shutdown_that_is_overtaken_by_a_cancellation_is_a_conflict(harness: H
     assert harness.states(task_id) == ["exception canceled"]
 
 
-def test_a_claim_after_the_last_retry_resolves_the_task(harness: Harness) -> None:
+def test_a_claim_after_the_last_retry_has_expired_resolves_the_task(harness: Harness) -> None:
     task_id = harness.claimed(ALICE, retries=0)
     harness.clock.advance(CLAIM_TIMEOUT)
     with pytest.raises(RequestConflict, match="its claim expired and no retries are left"):
@@ -112,7 +116,9 @@ def test_a_claim_after_the_last_retry_resolves_the_task(harness: Harness) -> Non
     assert harness.messages() == []
 
 
-def test_a_process_that_knows_the_old_priority_does_not_claim_with_the_old_message(harness: Harness) -> None:
+def test_a_process_with_an_outdated_task_in_its_cache_does_not_claim_with_a_message_of_the_old_priority(
+    harness: Harness,
+) -> None:
     task_id, other = slugid(), harness.replica(caches_tasks=True)
     other.tasks.create(task_id, task_body(priority="high"))
     harness.services.tasks.change_priority(task_id, "high", "lowest")
@@ -127,7 +133,9 @@ def test_a_process_that_knows_the_old_priority_does_not_claim_with_the_old_messa
         harness.services.tasks.change_priority(task_id, "lowest", "highest")
 
 
-def test_a_task_that_another_process_changes_meanwhile_is_marked_unpublished(harness: Harness) -> None:
+def test_a_task_with_missing_events_is_marked_though_another_process_changes_it_meanwhile(
+    harness: Harness,
+) -> None:
     task_id = harness.create()
     harness.broker.capacity = 0
     change = lambda: harness.services.tasks.change_priority(task_id, "lowest", "high")  # noqa: E731
@@ -136,7 +144,7 @@ def test_a_task_that_another_process_changes_meanwhile_is_marked_unpublished(har
     assert (harness.task(task_id).priority, harness.task(task_id).is_unpublished) == ("high", True)
 
 
-def test_a_repeated_report_is_published_when_the_broker_is_back(harness: Harness) -> None:
+def test_a_report_repeated_while_the_broker_is_away_is_published_when_it_is_back(harness: Harness) -> None:
     task_id = harness.claimed()
     harness.complete(task_id)
     harness.do_work()
@@ -148,7 +156,9 @@ def test_a_repeated_report_is_published_when_the_broker_is_back(harness: Harness
     assert ("task-completed", task_id, 0) in harness.events()
 
 
-def test_a_repeated_create_of_a_resolved_task_publishes_its_group_later(harness: Harness) -> None:
+def test_repeating_the_create_of_a_resolved_task_publishes_again_that_its_group_is_resolved(
+    harness: Harness,
+) -> None:
     task_id, body = slugid(), task_body(taskGroupId=slugid())
     harness.services.tasks.create(task_id, body)
     harness.run(task_id)
@@ -164,7 +174,7 @@ def test_a_repeated_create_of_a_resolved_task_publishes_its_group_later(harness:
 
 
 @pytest.mark.parametrize("call", [Tasks.cancel, Tasks.rerun])
-def test_a_call_beside_a_create_publishes_first_what_that_has_not_yet(
+def test_a_call_during_a_create_first_publishes_the_events_of_the_create(
     harness: Harness, call: Callable[[Tasks, str], Task]
 ) -> None:
     task_id = slugid()
@@ -175,7 +185,7 @@ def test_a_call_beside_a_create_publishes_first_what_that_has_not_yet(
     assert names[:3] == ["task-defined", "task-pending", "task-exception"][: len(names)]
 
 
-def test_no_call_ends_a_task_while_the_resolver_is_far_behind(
+def test_no_call_can_resolve_a_task_while_the_resolver_is_too_far_behind(
     harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     task_id = harness.create()

@@ -29,7 +29,7 @@ each_error = pytest.mark.parametrize("error", [ServiceUnavailable("away"), Value
 
 
 def disconnects_after(checks: int) -> Callable[[], bool]:
-    """A client that the server finds disconnected at the check of that number, from 0."""
+    """A client whose disconnection the server notices at this check, counted from 0."""
     answers = iter([False] * checks)
     return lambda: next(answers, True)
 
@@ -48,13 +48,16 @@ def claim_work(
 
 
 def finds_nothing(harness: Harness, **changes: Any) -> bool:
-    """Whether a worker that waits a little gets no work."""
+    """Whether a worker gets no work although it waits a little."""
     return claim_work(harness.replica(claim_work_wait=50 * MS), **changes) == []
 
 
 @contextmanager
 def waiting(services: Services, *workers: Worker) -> Iterator[list[str]]:
-    """Each worker waits for work in a thread. At the end all have answers; the list has what they claim."""
+    """Each worker waits for work in a thread. When the block ends, all have their answers.
+
+    The list gets the taskIds that they claim.
+    """
     claimed: list[str] = []
     with ThreadPoolExecutor(len(workers)) as threads:
         answers = [threads.submit(claim_work, services, 1, worker) for worker in workers]
@@ -64,7 +67,7 @@ def waiting(services: Services, *workers: Worker) -> Iterator[list[str]]:
 
 
 def test_a_new_task_wakes_waiting_requests() -> None:
-    """The clock stands still: no empty queue is polled again by itself."""
+    """The clock stands still, so an empty queue is polled again only for the new task."""
     harness, calls = Harness(), CallRecorder()
     services = harness.services = harness.replica(calls)
     with waiting(services, ALICE, BOB) as claimed:
@@ -73,7 +76,7 @@ def test_a_new_task_wakes_waiting_requests() -> None:
     assert sorted(claimed) == sorted(tasks)
 
 
-def test_the_room_that_a_duplicate_message_leaves_is_filled(harness: Harness) -> None:
+def test_a_duplicate_message_is_replaced_by_another_task(harness: Harness) -> None:
     first = harness.create()
     harness.storage.work_queues.put(QUEUE, harness.messages()[0].text, HOUR, NO_DELAY)
     others = [harness.create() for _ in range(2)]
@@ -98,8 +101,10 @@ def test_a_worker_whose_quarantine_begins_while_it_waits_gets_no_work(harness: H
 
 @each_error
 @pytest.mark.parametrize("step", ["receive", "worker.load"])
-def test_a_step_that_fails_after_a_claim_hides_none(harness: Harness, step: str, error: Exception) -> None:
-    """A duplicate message leaves room: its request polls again."""
+def test_if_a_step_fails_after_a_task_was_claimed_the_worker_still_gets_the_task(
+    harness: Harness, step: str, error: Exception
+) -> None:
+    """One message is a duplicate, so the request polls again for another task, and that fails."""
     tasks = [harness.create()]
     harness.storage.work_queues.put(QUEUE, harness.messages()[0].text, HOUR, NO_DELAY)
     tasks.append(harness.create())
@@ -112,7 +117,7 @@ def test_a_step_that_fails_after_a_claim_hides_none(harness: Harness, step: str,
         answer = call()
         if name == "replace":
             has_claimed = True
-            harness.clock.advance(6 * SECOND)  # what is known of a quarantine is older than five seconds
+            harness.clock.advance(6 * SECOND)  # so that the worker's quarantine is read again
         return answer
 
     claimed = claim_work(harness.replica(intercept), count=2)
@@ -122,7 +127,7 @@ def test_a_step_that_fails_after_a_claim_hides_none(harness: Harness, step: str,
 
 @pytest.mark.parametrize("checks", [0, 1, 2])
 def test_a_disconnected_client_leaves_the_task_pending(harness: Harness, checks: int) -> None:
-    """The poller checks before it gives a message away; claimWork checks before and after it claims."""
+    """The poller checks before it passes a message on. claimWork checks before and after it claims."""
     task_id = harness.create(retries=0)
     assert claim_work(harness.services, is_disconnected=disconnects_after(checks)) == []
     assert harness.states(task_id) == ["pending"]
@@ -132,7 +137,9 @@ def test_a_disconnected_client_leaves_the_task_pending(harness: Harness, checks:
 
 
 @each_error
-def test_a_claim_that_cannot_be_released_expires_and_no_other(harness: Harness, error: Exception) -> None:
+def test_if_a_claim_cannot_be_released_only_this_claim_has_to_expire(
+    harness: Harness, error: Exception
+) -> None:
     tasks = [harness.create(priority="highest"), harness.create(priority="lowest")]
     away = FaultAt(2, of="replace", before=error)
     services = harness.replica(away)
@@ -143,7 +150,7 @@ def test_a_claim_that_cannot_be_released_expires_and_no_other(harness: Harness, 
     assert sorted(harness.states(task)[-1] for task in tasks) == ["pending", "pending"]
 
 
-def test_waiting_clients_are_answered_when_the_stop_begins(harness: Harness) -> None:
+def test_waiting_clients_are_answered_when_the_server_begins_to_stop(harness: Harness) -> None:
     with waiting(harness.services, ALICE, BOB) as claimed:
         wait_until(lambda: harness.services.poller.waiting() == 2)
         harness.services.background().begin_stop()
@@ -152,14 +159,14 @@ def test_waiting_clients_are_answered_when_the_stop_begins(harness: Harness) -> 
     assert claim_work(harness.services) == []
 
 
-def test_a_failure_of_storage_reaches_the_client(harness: Harness) -> None:
+def test_the_client_gets_an_error_of_the_storage(harness: Harness) -> None:
     services = harness.replica(FaultAt(0, of="receive", before=ServiceUnavailable("away")))
     with pytest.raises(ServiceUnavailable):
         claim_work(services)
 
 
 @each_error
-def test_a_task_that_cannot_be_claimed_leaves_the_others_claimed(harness: Harness, error: Exception) -> None:
+def test_if_one_task_cannot_be_claimed_the_worker_gets_the_others(harness: Harness, error: Exception) -> None:
     tasks = [harness.create(priority="highest"), harness.create(priority="lowest")]
     services = harness.replica(FaultAt(0, of="replace", before=error))
     claimed = claim_work(services, 2)
@@ -173,7 +180,8 @@ def test_a_message_that_is_visible_too_early_is_hidden_for_two_seconds(harness: 
     text = message_text(task_id, 1, SECRET)
     lease = harness.task(task_id).held
     assert lease
-    harness.storage.work_queues.hide(QUEUE, lease, text, NO_DELAY)  # storage's clock is ahead
+    # now the message is visible too early, as if the storage's clock were ahead
+    harness.storage.work_queues.hide(QUEUE, lease, text, NO_DELAY)
     assert finds_nothing(harness, worker=BOB)
     assert harness.offered_runs() == [(1, 2 * SECOND)]
     assert harness.states(task_id) == ["running by alice"]
@@ -187,29 +195,31 @@ def test_a_message_signed_with_an_unknown_secret_is_removed(harness: Harness) ->
     assert (harness.states(task_id), harness.messages()) == (["pending"], [])
 
 
-def test_a_task_that_is_pending_is_offered_after_the_clock_was_set_back(harness: Harness) -> None:
+def test_a_pending_task_is_offered_even_if_the_clock_was_set_back(harness: Harness) -> None:
     task_id = harness.create()
     harness.clock.advance(-HOUR)
     assert claim_work(harness.services) == [task_id]
 
 
-# processes on one storage: each notices what another has written, or is told of it
+# several processes on one storage: each notices the messages of the others
 
 
-def test_a_poll_gets_the_work_of_another_process_at_its_next_look(tmp_path: Path, harness: Harness) -> None:
-    """The clock stands still, so that no poll is due by itself."""
+def test_a_waiting_poll_gets_a_task_that_another_process_wrote_to_the_same_file(
+    tmp_path: Path, harness: Harness
+) -> None:
+    """The clock stands still, so that no poll is due without the message."""
     file = StorageFile(tmp_path)
     file.prepare()
     accounts = [EmbeddedAccount(file, harness.clock, "http://127.0.0.1:1", PREFIX) for _ in range(2)]
     here, there = (harness.replica(account=account, claim_work_wait=60 * SECOND) for account in accounts)
-    there.offer_watch.check()  # nobody waits
-    here.background()  # has a thread for that
+    there.offer_watch.check()  # here no request waits
+    here.background()  # this starts a thread that checks
     task_id = slugid()
     with waiting(here, ALICE) as claimed:
         wait_until(here.poller.waiting)
 
         def stays() -> bool:
-            """Whether two looks saw one version: the file's own upkeep may have written in between."""
+            """Whether the file did not change between two checks. Its upkeep may have written to it."""
             version = accounts[0].version
             assert version
             before = version()
@@ -220,7 +230,7 @@ def test_a_poll_gets_the_work_of_another_process_at_its_next_look(tmp_path: Path
 
         wait_until(stays)
         there.tasks.create(task_id, task_body(harness.clock.now()))
-        here.offer_watch.check()  # too soon
+        here.offer_watch.check()  # too soon after the last check
         harness.clock.advance(timedelta(milliseconds=2))
         here.offer_watch.check()
     assert claimed == [task_id]
@@ -228,7 +238,9 @@ def test_a_poll_gets_the_work_of_another_process_at_its_next_look(tmp_path: Path
         account.close()
 
 
-def test_a_poll_that_waits_gets_the_last_work_of_a_process_that_tells_and_ends(harness: Harness) -> None:
+def test_a_waiting_poll_gets_the_last_task_that_another_process_announced_before_it_stopped(
+    harness: Harness,
+) -> None:
     here, there = (harness.replica(claim_work_wait=60 * SECOND, tells_offers=True) for _ in range(2))
     task_id = slugid()
     with waiting(here, ALICE) as claimed:

@@ -16,7 +16,9 @@ from tests.services.harness import POLL_VISIBILITY, PROVISIONER, QUEUE, SECRET, 
 AGAIN = 10 * SECOND
 
 
-def test_the_credentials_of_a_claim_are_for_its_run_and_end_15_minutes_later(harness: Harness) -> None:
+def test_the_credentials_of_a_claim_are_for_its_run_and_expire_15_minutes_after_taken_until(
+    harness: Harness,
+) -> None:
     task_id = harness.create(scopes=["a:scope", "another:*"])
     credentials = harness.claim(harness.receive_one())["credentials"]
     # date -u -d 2030-01-02T03:24:05Z +%s
@@ -67,7 +69,7 @@ def test_a_wrong_signature_is_refused_and_changes_nothing(harness: Harness, has_
 
 
 def test_a_conflict_without_a_signature_does_not_delete_the_message(harness: Harness) -> None:
-    """It may be the receipt of the only message of another task."""
+    """Without a signature, the receipt may belong to the only message of another task."""
     running = harness.claimed()
     waiting = harness.create()
     stolen = harness.receive_one()
@@ -81,7 +83,7 @@ def test_a_conflict_without_a_signature_does_not_delete_the_message(harness: Har
 
 @pytest.mark.parametrize("text", ["no work message", message_text("eWIgwMgxSfeXQ36iBbOxiQ", 0, SECRET)])
 @pytest.mark.parametrize("state", ["pending", "running"])
-def test_a_claim_with_another_message_than_its_own_is_refused_and_changes_nothing(
+def test_a_claim_with_the_message_of_another_task_is_refused_and_changes_nothing(
     harness: Harness, state: str, text: str
 ) -> None:
     task_id = harness.create()
@@ -96,7 +98,9 @@ def test_a_claim_with_another_message_than_its_own_is_refused_and_changes_nothin
     assert (harness.task(task_id), harness.messages()) == (before, messages)
 
 
-def test_a_refused_claim_is_a_conflict_also_if_its_message_stays(harness: Harness, logs: Logs) -> None:
+def test_a_refused_claim_is_a_conflict_even_if_its_message_cannot_be_deleted(
+    harness: Harness, logs: Logs
+) -> None:
     task_id = harness.create(retries=0)
     harness.claim(harness.receive_one())
     harness.clock.advance(CLAIM_TIMEOUT)
@@ -116,7 +120,9 @@ def strict() -> Harness:
     return Harness(required=[f"{PROVISIONER}/{WORKER_TYPE}"])
 
 
-def test_a_claim_without_full_proof_is_refused_by_naming_what_is_missing(strict: Harness) -> None:
+def test_a_claim_without_full_proof_is_refused_with_an_error_that_says_what_is_missing(
+    strict: Harness,
+) -> None:
     task_id = strict.create()
     message = strict.receive_one()
     with pytest.raises(InputError, match=r": this claim lacks receipt\."):
@@ -126,13 +132,13 @@ def test_a_claim_without_full_proof_is_refused_by_naming_what_is_missing(strict:
     assert strict.states(task_id) == ["pending"]
 
 
-def test_repeatedly_refused_claims_offer_the_run_once_in_10_seconds(strict: Harness) -> None:
+def test_however_many_claims_are_refused_the_run_is_offered_once_in_10_seconds(strict: Harness) -> None:
     strict.create()
     message = strict.receive_one()
     for _ in range(20):
         with pytest.raises(InputError):
             strict.claim(message, proof=ClaimProof())
-    strict.delete(message)  # as a worker does with any 4xx
+    strict.delete(message)  # workers delete the message after any 4xx
     assert strict.offered_runs() == [(0, AGAIN)]
     strict.clock.advance(AGAIN)
     with pytest.raises(InputError):

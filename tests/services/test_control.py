@@ -1,4 +1,4 @@
-"""What the control API does: it moves the clock, lets requests fail, and puts messages that should not be."""
+"""The control API moves the clock, makes requests fail, and injects invalid messages."""
 
 import json
 import threading
@@ -42,7 +42,7 @@ class CountingClock(MovableClock):
 
 
 class Server:
-    """A server whose clock can be moved; the real time, ``wall``, stands still by default."""
+    """A server whose clock can be moved. By default the real time, ``wall``, stands still."""
 
     def __init__(self, broker: FakeBroker | None = None, wall: FakeClock | None = None) -> None:
         self.broker, self.wall = broker or FakeBroker(), wall or FakeClock(NOW)
@@ -51,7 +51,7 @@ class Server:
         self.restart()
 
     def restart(self) -> None:
-        """Another process on the same storage from now on. The one before is lost."""
+        """Kill the process. From now on, another process serves on the same storage."""
         processes = ProcessStore(self.storage.account.table("qprocesses"), self.clock)
         storage = with_stores(self.storage, processes=processes)
         settings = replace(SETTINGS, claim_work_wait=MINUTE)
@@ -69,7 +69,7 @@ class Server:
         return task_id
 
     def runs(self, task_id: str) -> list[tuple[str | None, timedelta | None]]:
-        """Why each run was resolved, and how long after the beginning."""
+        """Why each run was resolved, and how long after the start of the test."""
         runs = self.services.tasks.load(task_id).runs
         return [(run.reason_resolved, run.resolved - NOW if run.resolved else None) for run in runs]
 
@@ -83,7 +83,7 @@ def server() -> Server:
     return Server()
 
 
-def test_tasks_are_looked_at_when_they_are_due_and_in_order(server: Server) -> None:
+def test_when_the_clock_is_moved_claims_and_deadlines_end_at_their_times_and_in_order(server: Server) -> None:
     late, early = server.create(deadline=HOUR), server.create(deadline=30 * MINUTE)
     held = server.claim(server.create(retries=1))
     server.control.advance(2 * HOUR)
@@ -94,10 +94,10 @@ def test_tasks_are_looked_at_when_they_are_due_and_in_order(server: Server) -> N
     assert server.control.state().now == NOW + 2 * HOUR
 
 
-def test_what_a_killed_server_left_is_due_at_once(server: Server) -> None:
-    """A test that has killed its server does not wait until that would look dead to another."""
+def test_after_a_server_was_killed_a_move_of_the_clock_still_ends_its_claims(server: Server) -> None:
+    """A test that killed its server need not wait until the new one takes the old one for dead."""
     held, late = server.claim(server.create(retries=1)), server.create(deadline=3 * HOUR)
-    server.services.tick()  # its row stays
+    server.services.tick()  # it writes its row, which stays
     server.restart()
     server.control.advance(2 * HOUR)
     assert server.runs(held) == [("claim-expired", CLAIM_TIMEOUT + MINUTE), (None, None)]
@@ -105,7 +105,7 @@ def test_what_a_killed_server_left_is_due_at_once(server: Server) -> None:
     assert server.runs(late) == [("deadline-exceeded", 3 * HOUR)]
 
 
-def test_claims_end_at_their_times_however_long_a_move_takes() -> None:
+def test_claims_end_exactly_at_taken_until_however_long_a_move_takes() -> None:
     class Ticking(FakeClock):
         def now(self) -> datetime:
             self.advance(MS)
@@ -118,7 +118,7 @@ def test_claims_end_at_their_times_however_long_a_move_takes() -> None:
     assert [server.services.tasks.load(task_id).runs[0].resolved for task_id in tasks] == taken_until
 
 
-def test_a_frozen_clock_is_still_frozen_after_an_advance_and_each_move_is_told(server: Server) -> None:
+def test_a_frozen_clock_stays_frozen_after_an_advance_and_each_move_is_in_the_history(server: Server) -> None:
     server.control.freeze()
     server.wall.advance(HOUR)
     server.control.advance(MINUTE)
@@ -147,7 +147,9 @@ def test_a_move_runs_the_periodic_jobs_that_are_due(server: Server) -> None:
     assert server.storage.tasks.load(task_id) is None
 
 
-def test_a_move_takes_few_steps_while_the_broker_is_away_and_tasks_end_at_their_times(server: Server) -> None:
+def test_while_the_broker_is_away_a_move_takes_few_steps_and_tasks_still_end_at_their_times(
+    server: Server,
+) -> None:
     claimed = [server.claim(server.create(deadline=hours * HOUR, retries=0)) for hours in (2, 1)]
     server.broker.capacity = 0
     pending = server.create(deadline=HOUR)
@@ -162,7 +164,7 @@ def test_a_move_takes_few_steps_while_the_broker_is_away_and_tasks_end_at_their_
     assert sorted(server.ended_runs()) == sorted((task_id, 0) for task_id in [*claimed, pending])
 
 
-def test_a_move_that_fails_half_way_is_told_as_far_as_it_came() -> None:
+def test_the_history_of_a_failed_move_says_how_far_the_clock_was_moved() -> None:
     class Stopping(FakeBroker):
         def publish(self, events: Sequence[Event]) -> None:
             super().publish(events)
@@ -181,7 +183,7 @@ def test_a_move_that_fails_half_way_is_told_as_far_as_it_came() -> None:
     assert move.facts["movedTo"] == format_time(NOW + HOUR)
 
 
-def test_background_work_goes_on_only_when_a_move_has_ended() -> None:
+def test_background_work_pauses_until_a_move_has_ended() -> None:
     class Working(FakeBroker):
         def publish(self, events: Sequence[Event]) -> None:
             super().publish(events)
@@ -204,7 +206,10 @@ def test_background_work_goes_on_only_when_a_move_has_ended() -> None:
 
 @contextmanager
 def waiting(server: Server) -> Iterator[list[Mapping[str, Any]]]:
-    """A request of claimWork waits in real time and was polled for; at the end the list has its claims."""
+    """A claimWork request that waits in real time and has polled once.
+
+    When the block ends, the list has its claims.
+    """
     claims: list[Mapping[str, Any]] = []
     polls = server.calls.names.count("receive")
     claim = server.services.claim_work.claim
@@ -218,7 +223,7 @@ def waiting(server: Server) -> Iterator[list[Mapping[str, Any]]]:
 
 def test_a_waiting_request_gets_the_message_that_a_move_makes_visible(server: Server) -> None:
     task_id = server.create()
-    assert server.storage.work_queues.receive(QUEUE, 1, 3 * MINUTE)  # a worker polls, and dies
+    assert server.storage.work_queues.receive(QUEUE, 1, 3 * MINUTE)  # a worker polls and then dies
     with waiting(server) as claims:
         server.control.advance(2 * MINUTE)
         server.control.advance(MINUTE)
@@ -226,7 +231,7 @@ def test_a_waiting_request_gets_the_message_that_a_move_makes_visible(server: Se
     assert server.services.tasks.load(task_id).runs[0].started == NOW + 3 * MINUTE
 
 
-def test_the_credentials_of_a_claim_expire_by_the_real_time(server: Server) -> None:
+def test_the_credentials_of_a_claim_expire_in_real_time(server: Server) -> None:
     server.control.advance(WEEK)
     task = server.services.tasks.load(server.create())
     claim = server.services.claims.claim(task, 0, ALICE, ClaimProof())
@@ -234,7 +239,7 @@ def test_the_credentials_of_a_claim_expire_by_the_real_time(server: Server) -> N
     assert expires == epoch_milliseconds(server.wall.wall_time() + CLAIM_TIMEOUT + 15 * MINUTE)
 
 
-# to which requests a fault happens, and how often
+# which requests a fault hits, and how often
 
 
 @pytest.fixture
@@ -247,12 +252,14 @@ def add(faults: FaultRegistry, **wire: int) -> str:
 
 
 def happening(faults: FaultRegistry, count: int) -> list[str]:
-    """The faultIds of so many requests, "" for no fault."""
+    """The faultId that hits each of ``count`` requests, "" if none does."""
     happened = [faults.next("claimTask", "t", lambda: "group/alice") for _ in range(count)]
     return [fault.fault_id if fault else "" for fault in happened]
 
 
-def test_faults_happen_in_order_as_often_as_their_times_until_they_are_removed(faults: FaultRegistry) -> None:
+def test_faults_happen_in_order_as_many_times_as_requested_until_they_are_removed(
+    faults: FaultRegistry,
+) -> None:
     first, fault_id, other = (add(faults, **more) for more in ({"times": 2}, {}, {"status": 409}))
     assert happening(faults, 3) == [first, first, fault_id]
     assert [fault["fired"] for fault in faults.list()] == [2, 1, 0]
@@ -263,14 +270,14 @@ def test_faults_happen_in_order_as_often_as_their_times_until_they_are_removed(f
         faults.remove(fault_id)
 
 
-def test_more_than_a_thousand_faults_are_refused(faults: FaultRegistry) -> None:
+def test_a_fault_beyond_a_thousand_is_refused(faults: FaultRegistry) -> None:
     for _ in range(1000):
         add(faults)
     with pytest.raises(errors.InputError, match="there are already 1000 faults"):
         add(faults)
 
 
-# messages that should not be there: what arrives at a worker, and what a claim with them is answered
+# invalid messages: what a worker receives, and what happens when it claims with one
 
 OTHER = WorkQueue(PROVISIONER, "another", "lowest")
 
@@ -280,7 +287,9 @@ def injection(harness: Harness) -> MessageInjection:
     return MessageInjection(harness.storage.work_queues, harness.services.tasks, SECRET)
 
 
-def test_forged_and_doubled_messages_are_refused(harness: Harness, injection: MessageInjection) -> None:
+def test_a_claim_with_a_forged_or_duplicated_message_is_refused(
+    harness: Harness, injection: MessageInjection
+) -> None:
     task_id = harness.create()
     injection.put("forged", HIGH, task_id)
     injection.put("doubled", HIGH, task_id)
@@ -292,15 +301,17 @@ def test_forged_and_doubled_messages_are_refused(harness: Harness, injection: Me
         harness.claim(harness.receive_one(), BOB)
 
 
-def test_a_poisoned_message_is_of_no_task(harness: Harness, injection: MessageInjection) -> None:
+def test_a_poisoned_message_belongs_to_no_task(harness: Harness, injection: MessageInjection) -> None:
     message_id = injection.put("poisoned", HIGH, None)
     [message] = harness.messages(HIGH)
     assert message.lease.message_id == message_id
-    with pytest.raises(ValueError):  # noqa: PT011 - the message is of the library
+    with pytest.raises(ValueError):  # noqa: PT011 - the text of the error is the library's
         read_message(message.text)
 
 
-def test_a_message_that_is_not_of_its_kind_is_refused(harness: Harness, injection: MessageInjection) -> None:
+def test_a_message_with_the_wrong_fields_for_its_kind_is_refused(
+    harness: Harness, injection: MessageInjection
+) -> None:
     task_id = harness.create()
     for kind, queue, of_task in [
         ("poisoned", QUEUE, task_id),

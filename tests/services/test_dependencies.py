@@ -1,4 +1,4 @@
-"""Tasks that wait for others: docs/explanation/http-contract.md#task-status."""
+"""Tasks that depend on others: docs/explanation/http-contract.md#task-status."""
 
 import pytest
 
@@ -15,7 +15,9 @@ def dependents(harness: Harness, task_id: str) -> list[str]:
     return [dependent.task_id for dependent in harness.storage.dependencies.dependents(task_id, "", 999)]
 
 
-def test_a_dependency_that_expires_before_the_deadline_is_refused_without_a_trace(harness: Harness) -> None:
+def test_a_task_whose_dependency_expires_before_its_deadline_is_refused_and_nothing_is_stored(
+    harness: Harness,
+) -> None:
     soon = harness.create(deadline=format_time(NOW + HOUR), expires=format_time(NOW + DAY - SECOND))
     later = harness.create(deadline=format_time(NOW + HOUR), expires=format_time(NOW + DAY))
     for required in (soon, later):
@@ -36,7 +38,7 @@ def test_a_dependency_that_expires_before_the_deadline_is_refused_without_a_trac
     harness.services.tasks.create(task_id, {**body, "dependencies": [later]})
 
 
-def test_a_task_is_pending_when_its_dependencies_meet_its_requirement(harness: Harness) -> None:
+def test_a_task_becomes_pending_when_its_dependencies_meet_its_requirement(harness: Harness) -> None:
     for requires, state, then in (
         ("all-completed", "completed", "pending"),
         ("all-completed", "failed", "unscheduled"),
@@ -53,7 +55,7 @@ def test_a_task_is_pending_when_its_dependencies_meet_its_requirement(harness: H
 def test_the_dependents_of_a_task_are_read_in_pages_and_only_for_that_task(harness: Harness) -> None:
     required, calls = harness.create(), CallRecorder()
     expires = NOW + 2 * DAY
-    for _ in range(299):  # rows of tasks that have expired
+    for _ in range(299):  # rows whose tasks have expired
         harness.storage.dependencies.add(required, Dependent(slugid(), "all-completed"), expires)
     waiting = harness.create(dependencies=[required])
     harness.services = harness.replica(calls)
@@ -68,7 +70,7 @@ def test_the_dependents_of_a_task_are_read_in_pages_and_only_for_that_task(harne
     assert [name for name in calls.names if name.startswith("dependency.")] == ["dependency.has_any"]
 
 
-def test_a_dependency_costs_two_reads_and_a_row_of_its_own(harness: Harness) -> None:
+def test_each_dependency_costs_two_reads_and_one_row(harness: Harness) -> None:
     required, calls = harness.create(), CallRecorder()
     harness.replica(calls).tasks.create(slugid(), task_body(dependencies=[required]))
     assert calls.names == [
@@ -82,7 +84,7 @@ def test_a_dependency_costs_two_reads_and_a_row_of_its_own(harness: Harness) -> 
     ]
 
 
-def test_a_dependency_resolved_while_the_task_is_created_satisfies_it(harness: Harness) -> None:
+def test_a_dependency_that_is_resolved_while_the_task_is_created_satisfies_the_task(harness: Harness) -> None:
     required, task_id = harness.create(), slugid()
     meanwhile = FaultAt(0, of="insert", before=lambda: (harness.run(required), harness.do_work()))
     task = harness.replica(meanwhile).tasks.create(task_id, task_body(dependencies=[required]))
@@ -91,7 +93,9 @@ def test_a_dependency_resolved_while_the_task_is_created_satisfies_it(harness: H
     assert [*events] == [("task-defined", task_id, None), ("task-pending", task_id, 0)]
 
 
-def test_a_defined_task_depends_on_itself_once(harness: Harness) -> None:
+def test_a_defined_task_that_names_itself_as_a_dependency_depends_on_itself_only_once(
+    harness: Harness,
+) -> None:
     task_id = slugid()
     task = harness.services.tasks.define(task_id, task_body(dependencies=[task_id]))
     assert task.definition.dependencies == (task_id,)

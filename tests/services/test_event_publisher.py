@@ -1,4 +1,4 @@
-"""Events of each task reach the broker at least once and in order."""
+"""The events of each task reach the broker at least once and in order."""
 
 import pytest
 
@@ -20,12 +20,12 @@ ONE, TWO = (Event("of-a-test", "a.b", (), {"number": number}) for number in (1, 
 
 
 def of_task(events: list[PublishedEvent], task_id: str) -> list[tuple[str, int | None]]:
-    """The events of the task, each once, in the order of their first publication."""
+    """The events of the task in the order of their first publication, without repetitions."""
     return list(dict.fromkeys((name, run_id) for name, about, run_id in events if about == task_id))
 
 
-def test_while_the_broker_is_away_only_the_check_calls_it() -> None:
-    """And the memory of the process has what was published, and nothing else."""
+def test_while_the_broker_is_away_only_the_regular_check_calls_it() -> None:
+    """The process remembers only the events that were published."""
     broker, buffer = FakeBroker(), EventBuffer(lambda: NOW)
     publisher = EventPublisher(broker, buffer)
     broker.capacity = 0
@@ -43,7 +43,7 @@ def test_while_the_broker_is_away_only_the_check_calls_it() -> None:
     assert [event for _, event in events_in(buffer)] == [ONE]
 
 
-def test_a_transition_does_not_overtake_what_only_this_process_knows_to_be_missing(
+def test_a_transition_is_published_after_earlier_events_that_only_this_process_knows_to_be_missing(
     harness: Harness,
 ) -> None:
     task_id = slugid()
@@ -58,7 +58,7 @@ def test_a_transition_does_not_overtake_what_only_this_process_knows_to_be_missi
     assert of_task(harness.events(), task_id) == LIFE[:3]
 
 
-def test_an_artifact_does_not_overtake_what_only_this_process_knows_to_be_missing(
+def test_an_artifact_is_published_after_earlier_events_that_only_this_process_knows_to_be_missing(
     harness: Harness,
 ) -> None:
     task_id = harness.create()
@@ -82,7 +82,7 @@ def test_an_artifact_that_is_created_while_the_broker_is_away_is_published_later
     assert of_task(harness.events(), task_id) == [*LIFE[:3], ("artifact-created", 0)]
 
 
-def test_an_artifact_whose_server_died_right_after_its_row_is_published_by_another(harness: Harness) -> None:
+def test_if_a_server_dies_right_after_storing_an_artifact_another_publishes_it(harness: Harness) -> None:
     task_id = harness.claimed()
     with pytest.raises(Crash):
         create(harness, task_id, services=harness.replica(FaultAt(0, of="artifact.insert", after=Crash())))
@@ -90,9 +90,9 @@ def test_an_artifact_whose_server_died_right_after_its_row_is_published_by_anoth
     assert of_task(harness.events(), task_id) == [*LIFE[:3], ("artifact-created", 0)]
 
 
-def test_whoever_reruns_a_task_publishes_first_what_a_killed_process_did_not(harness: Harness) -> None:
+def test_a_rerun_first_publishes_the_events_that_a_killed_process_did_not(harness: Harness) -> None:
     task_id = harness.create()
-    dying = harness.replica(FaultAt(1, of="broker.publish", before=Crash()))  # 0 is the claim's
+    dying = harness.replica(FaultAt(1, of="broker.publish", before=Crash()))  # call 0 publishes the claim
     dying.claims.claim(harness.task(task_id), 0, ALICE, ClaimProof())
     with pytest.raises(Crash):
         harness.complete(task_id, services=dying)
@@ -100,7 +100,7 @@ def test_whoever_reruns_a_task_publishes_first_what_a_killed_process_did_not(har
     assert of_task(harness.events(), task_id) == [*LIFE, ("task-pending", 1)]
 
 
-def test_a_repeated_claim_publishes_first_what_killed_processes_did_not(harness: Harness) -> None:
+def test_a_repeated_claim_first_publishes_the_events_that_killed_processes_did_not(harness: Harness) -> None:
     task_id = harness.claimed()
     for call in (
         lambda server: harness.shut_down(task_id, services=server),
@@ -112,7 +112,7 @@ def test_a_repeated_claim_publishes_first_what_killed_processes_did_not(harness:
     assert of_task(harness.events(), task_id) == [*LIFE[:3], ("task-pending", 1), ("task-running", 1)]
 
 
-def test_a_mark_that_another_process_may_have_made_meanwhile_stays(harness: Harness) -> None:
+def test_a_mark_stays_if_another_process_may_have_set_it_meanwhile(harness: Harness) -> None:
     def by_another() -> None:
         harness.broker.capacity = 0
         harness.replica().tasks.cancel(task_id)
@@ -126,7 +126,9 @@ def test_a_mark_that_another_process_may_have_made_meanwhile_stays(harness: Harn
     assert (harness.task(task_id).state, harness.task(task_id).is_unpublished) == ("exception", True)
 
 
-def test_a_process_that_dies_leaves_the_mark_of_what_another_did_not_publish(harness: Harness) -> None:
+def test_if_a_process_dies_while_it_publishes_the_events_of_a_marked_task_they_are_published_later(
+    harness: Harness,
+) -> None:
     harness.services = harness.replica(FaultAt(1, of="broker.publish", before=Crash()))
     harness.broker.capacity = 0
     task_id = harness.create()
@@ -140,29 +142,32 @@ def test_a_process_that_dies_leaves_the_mark_of_what_another_did_not_publish(har
     assert of_task(harness.events(), task_id)[:4] == LIFE
 
 
-def test_workers_that_call_another_process_each_time_cause_no_event_twice(harness: Harness) -> None:
+def test_a_worker_that_calls_another_process_each_time_causes_no_duplicate_events(harness: Harness) -> None:
     task_id = harness.create()
     harness.replica().claims.claim(harness.task(task_id), 0, ALICE, ClaimProof())
     harness.complete(task_id, services=harness.replica())
     assert [(name, run_id) for name, _, run_id in harness.events()] == LIFE
 
 
-def test_a_look_publishes_the_unpublished_events_of_another_process_too(harness: Harness) -> None:
+def test_a_process_also_publishes_the_unpublished_events_that_another_process_left(harness: Harness) -> None:
     harness.broker.capacity = 0
     task_id = harness.create()
     harness.clock.advance(SECOND)
     other = harness.replica()
-    other.tasks.create(slugid(), task_body())  # finds that the broker is away
+    other.tasks.create(slugid(), task_body())  # so that it notices that the broker is away
     other.claims.claim(other.tasks.load(task_id), 0, ALICE, ClaimProof())
     harness.broker.capacity = None
     harness.do_work(SECOND, services=other)
     assert of_task(harness.events(), task_id) == LIFE[:3]
 
 
-def test_whoever_clears_a_mark_applies_all_effects_that_any_process_owed(harness: Harness) -> None:
-    """One reports the end of a task while the broker is away, and dies: the mark alone says what it owed.
+def test_the_process_that_clears_a_mark_applies_the_missing_effects_of_all_processes(
+    harness: Harness,
+) -> None:
+    """One process reports a task while the broker is away, then dies. Only the mark says that effects are
+    missing.
 
-    Another owes the task something later.
+    Later another process has effects to apply to this task too.
     """
     task_id = harness.claimed()
     waiting = harness.create(dependencies=[task_id])
@@ -178,8 +183,10 @@ def test_whoever_clears_a_mark_applies_all_effects_that_any_process_owed(harness
     assert harness.task(waiting).state == "pending"
 
 
-def test_that_a_group_is_resolved_stands_in_the_mark_while_the_broker_is_away(harness: Harness) -> None:
-    """Each task may be alone in its group, and the row of the process has 1 MiB at most."""
+def test_while_the_broker_is_away_the_mark_of_a_task_also_says_that_its_group_is_resolved(
+    harness: Harness,
+) -> None:
+    """There may be as many groups as tasks: too many for the row of a process, which has at most 1 MiB."""
     tasks = [harness.create() for _ in range(3)]
     for task_id in tasks:
         harness.services.tasks.cancel(task_id)

@@ -1,4 +1,4 @@
-"""Each stream gets its events in order and once, however many are open."""
+"""Each stream gets every event once and in order, however many streams are open."""
 
 import threading
 from datetime import timedelta
@@ -24,12 +24,12 @@ def event(number: int) -> Event:
 
 
 class Process:
-    """The events of a process, and its streams."""
+    """The recent events of a process, and its streams."""
 
     def __init__(self) -> None:
         self.buffer = EventBuffer(lambda: NOW)
         self.stopping = threading.Event()
-        # the last name of a stream
+        # the clients that have disconnected
         self.disconnected: tuple[str, ...] = ("nobody",)
         tick = timedelta(milliseconds=20)
         self.streams = EventStreams(self.buffer, StreamAdmission(500), SystemWaiter(), self.stopping, tick)
@@ -47,7 +47,7 @@ def process() -> Process:
 
 
 def take(following: Following, count: int | None = None) -> list[int | str]:
-    """The numbers of the next events, by default of those that there are now, and "gap"."""
+    """The numbers of the next events, or "gap". Without a count, all that there are now."""
     found: list[int | str] = []
     is_end = False
     while len(found) != count:
@@ -61,7 +61,7 @@ def take(following: Following, count: int | None = None) -> list[int | str]:
 
 
 @pytest.mark.parametrize("after", ["nonsense", "1", "x" * 16, "1" * 15, "1" * 17, "\u0661" * 16])
-def test_an_invalid_id_is_refused(process: Process, after: str) -> None:
+def test_an_invalid_event_id_is_refused(process: Process, after: str) -> None:
     with pytest.raises(ValueError, match="expected the id of an event of this server"):
         process.follow(after=after)
 
@@ -76,13 +76,13 @@ def test_the_501st_stream_is_refused_until_another_is_closed(process: Process) -
     assert take(following, 1) == [1]
 
 
-def test_the_events_that_are_kept_have_64_mib_at_most(process: Process) -> None:
+def test_the_process_keeps_at_most_64_mib_of_events(process: Process) -> None:
     large = {"version": 1, "text": "x" * 1_000_000}
     process.buffer.append([Event("task-pending", "a", (), {**large, "number": n}) for n in range(70)])
     assert [event.payload["number"] for _, event in events_in(process.buffer)] == list(range(3, 70))
 
 
-def test_a_follower_may_open_a_tenth_of_the_streams_at_once(process: Process) -> None:
+def test_one_client_or_address_can_open_at_most_a_tenth_of_the_streams(process: Process) -> None:
     streams = [process.follow("address a", f"client {number % 2}") for number in range(50)]
     for names in (["address a"], ["address a", "client 7"]):
         with pytest.raises(ServiceUnavailable, match="50 event streams of this client"):
@@ -95,7 +95,7 @@ def test_a_follower_may_open_a_tenth_of_the_streams_at_once(process: Process) ->
         streams.append(process.follow("address a", "client 0"))
 
 
-def test_the_stream_of_a_disconnected_client_ends_and_leaves_its_place(process: Process) -> None:
+def test_the_stream_of_a_disconnected_client_ends_and_another_can_be_opened(process: Process) -> None:
     streams = [process.follow("address a", f"client {number}") for number in range(50)]
     process.publish_numbers(1)
     process.disconnected = ("client 3",)
@@ -105,14 +105,14 @@ def test_the_stream_of_a_disconnected_client_ends_and_leaves_its_place(process: 
         process.follow("address a")
 
 
-def test_a_stream_ends_after_the_events_so_far_when_the_process_stops(process: Process) -> None:
+def test_when_the_process_stops_a_stream_ends_after_the_events_published_so_far(process: Process) -> None:
     following = process.follow()
     process.publish_numbers(1, 2)
     process.stopping.set()
     assert take(following, 3) == [1, 2]
 
 
-def test_an_id_of_a_later_process_begins_anew(process: Process) -> None:
+def test_an_event_id_of_another_process_leads_to_a_gap_and_then_to_all_events(process: Process) -> None:
     other = EventBuffer(lambda: NOW + SECOND)
     other.append([event(0)])
     [(last_id, _)] = events_in(other)
@@ -121,7 +121,7 @@ def test_an_id_of_a_later_process_begins_anew(process: Process) -> None:
     assert take(following) == take(process.follow(after=last_id)) == ["gap", 1]
 
 
-def test_a_stream_that_reads_too_slowly_begins_anew_at_the_gap(process: Process) -> None:
+def test_a_stream_that_reads_too_slowly_is_told_of_the_gap(process: Process) -> None:
     process.publish_numbers(*range(200))
     slow, idle = process.follow(after=BEGINNING), process.follow()
     assert take(slow, 101) == ["gap", *range(100)]

@@ -1,4 +1,4 @@
-"""The faults that are accepted, and the requests that they are for."""
+"""Which faults are accepted, and which requests they hit."""
 
 import re
 from typing import Any
@@ -55,7 +55,7 @@ def test_an_impossible_fault_is_refused(endpoint: str, wire: dict[str, Any], mes
         fault(endpoint, **wire)
 
 
-def test_a_fault_is_for_the_requests_of_its_endpoint_task_and_worker() -> None:
+def test_a_fault_hits_only_requests_with_its_endpoint_task_and_worker() -> None:
     assert fault(status=503).is_for("t", never)
     assert fault(status=503, taskId="t").is_for("t", never)
     assert not fault(status=503, taskId="t", worker="group/bob").is_for("u", never)
@@ -64,13 +64,13 @@ def test_a_fault_is_for_the_requests_of_its_endpoint_task_and_worker() -> None:
     assert [each.is_for("t", lambda: "group/alice") for each in by_worker] == [True, False]
 
 
-def test_a_seed_chooses_the_same_requests_each_time() -> None:
+def test_the_same_seed_chooses_the_same_requests() -> None:
     chosen = [
         [fault(status=503, probability=0.3, seed=seed).is_chosen(number) for number in range(1000)]
         for seed in (1, 1, 2)
     ]
     assert chosen[0] == chosen[1] != chosen[2]
-    # for each number: printf 1/NUMBER | sha256sum | head -c 14, below 0.3 of 16^14
+    # `printf 1/NUMBER | sha256sum | head -c 14` is below 0.3 of 16^14 for these numbers
     assert [number for number in range(10) if chosen[0][number]] == [0, 1, 3, 7]
     assert 250 < sum(chosen[0]) < 350
     assert fault(status=503).is_chosen(0)

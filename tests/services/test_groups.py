@@ -1,4 +1,4 @@
-"""Task groups: each has one scheduler, can be sealed, and is resolved when its last active task is."""
+"""A task group has one scheduler, can be sealed, and is resolved when its last active task is resolved."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -38,12 +38,12 @@ def member(harness: Harness, task_id: str = "", **changes: Any) -> str:
     return task_id
 
 
-def test_the_sweeper_ends_an_older_activation_while_the_task_runs_again(harness: Harness) -> None:
+def test_the_sweeper_removes_an_old_activation_of_a_task_that_runs_again(harness: Harness) -> None:
     task_id = member(harness)
     harness.run(task_id)
     for _ in range(2):
         harness.services.tasks.rerun(task_id)
-    harness.kill_process()  # before it ended the first activation
+    harness.kill_process()  # it did not remove the first activation from the group
     assert active(harness) == 2
     harness.sweep(11 * MINUTE)
     (left,) = harness.storage.groups.all_active("", 9)[0]
@@ -52,7 +52,7 @@ def test_the_sweeper_ends_an_older_activation_while_the_task_runs_again(harness:
     assert resolutions(harness) == 1
 
 
-def test_a_create_that_stood_still_before_its_write_writes_nothing(harness: Harness) -> None:
+def test_a_create_task_that_stops_for_too_long_before_its_write_writes_nothing(harness: Harness) -> None:
     task_id = slugid()
     slow = harness.replica(FaultAt(0, of="join", after=lambda: harness.do_work(16 * SECOND)))
     with pytest.raises(ServiceUnavailable):
@@ -62,7 +62,9 @@ def test_a_create_that_stood_still_before_its_write_writes_nothing(harness: Harn
     assert harness.storage.groups.members(GROUP, "", 10) == [task_id]
 
 
-def test_a_create_that_stood_still_while_its_task_ended_is_not_active_in_its_group(harness: Harness) -> None:
+def test_a_task_that_was_resolved_while_its_create_stood_still_is_not_active_in_its_group(
+    harness: Harness,
+) -> None:
     def meanwhile() -> None:
         harness.do_work(16 * SECOND)
         harness.services.tasks.cancel(task_id)
@@ -74,7 +76,9 @@ def test_a_create_that_stood_still_while_its_task_ended_is_not_active_in_its_gro
     assert active(harness) == 0
 
 
-def test_a_create_that_stood_still_while_its_group_was_canceled_is_canceled(harness: Harness) -> None:
+def test_if_the_group_is_canceled_while_a_create_stands_still_its_task_is_canceled_too(
+    harness: Harness,
+) -> None:
     def meanwhile() -> None:
         harness.do_work(16 * SECOND)
         harness.services.groups.seal(GROUP)
@@ -86,7 +90,7 @@ def test_a_create_that_stood_still_while_its_group_was_canceled_is_canceled(harn
 
 
 @pytest.mark.parametrize("fault", [None, ServiceUnavailable("away"), Crash()], ids=repr)
-def test_a_create_that_is_repeated_while_its_group_is_left_is_in_the_group(
+def test_a_create_that_is_repeated_while_its_task_leaves_the_group_makes_it_a_member_again(
     harness: Harness, fault: BaseException | None
 ) -> None:
     task_id, definition = slugid(), body()
@@ -104,7 +108,7 @@ def test_a_create_that_is_repeated_while_its_group_is_left_is_in_the_group(
     assert active(harness) == 1
 
 
-def test_a_group_is_resolved_once_its_last_task_is(harness: Harness) -> None:
+def test_a_group_is_resolved_when_its_last_task_is(harness: Harness) -> None:
     member(harness, GROUP)
     harness.run(member(harness))
     assert resolutions(harness) == 0
@@ -112,7 +116,7 @@ def test_a_group_is_resolved_once_its_last_task_is(harness: Harness) -> None:
     assert resolutions(harness) == 1
 
 
-def test_a_task_with_another_scheduler_id_than_its_group_is_refused(harness: Harness) -> None:
+def test_a_task_whose_scheduler_id_differs_from_its_groups_is_refused(harness: Harness) -> None:
     member(harness, schedulerId="the member's")
     with pytest.raises(RequestConflict, match='has the schedulerId "the member\'s"'):
         member(harness, GROUP, schedulerId="another")
@@ -120,7 +124,7 @@ def test_a_task_with_another_scheduler_id_than_its_group_is_refused(harness: Har
     member(harness, GROUP, schedulerId="the member's")
 
 
-def test_a_task_whose_create_died_before_its_group_was_canceled_is_refused(harness: Harness) -> None:
+def test_a_create_that_died_before_its_group_was_canceled_cannot_be_repeated(harness: Harness) -> None:
     member(harness)
     late, definition = slugid(), body()
     with pytest.raises(Crash):
@@ -135,7 +139,7 @@ def test_a_task_whose_create_died_before_its_group_was_canceled_is_refused(harne
 
 
 @pytest.mark.parametrize("fault", [ServiceUnavailable("away"), Crash()], ids=repr)
-def test_a_create_that_failed_before_it_joined_its_group_leaves_none(
+def test_a_create_that_failed_before_it_joined_its_group_leaves_no_group(
     harness: Harness, fault: BaseException
 ) -> None:
     harness.services = harness.replica(FaultAt(0, of="join", before=fault))
@@ -157,7 +161,7 @@ def test_a_repeated_seal_changes_nothing_and_publishes_again(harness: Harness) -
     assert harness.events().count(("task-group-sealed", GROUP, None)) == 2
 
 
-def test_a_task_of_another_group_that_a_refused_create_left_in_this_one_is_not_canceled(
+def test_canceling_a_group_does_not_cancel_a_task_of_another_group_that_a_refused_create_left_in_it(
     harness: Harness,
 ) -> None:
     ours, other = member(harness), harness.create()
@@ -184,7 +188,9 @@ def test_all_unresolved_tasks_of_a_sealed_group_are_canceled(harness: Harness) -
     assert harness.events().count(RESOLVED) >= 1
 
 
-def test_the_log_counts_what_is_changed_every_two_seconds(harness: Harness, logs: Logs) -> None:
+def test_during_a_long_change_of_a_group_the_log_counts_the_changed_tasks_every_two_seconds(
+    harness: Harness, logs: Logs
+) -> None:
     def slow(name: str, call: Callable[[], Any]) -> Any:
         harness.clock.advance(3 * SECOND / 100 if name == "replace" else timedelta(0))
         return call()
@@ -204,7 +210,7 @@ def test_a_group_that_is_not_sealed_cannot_be_canceled(harness: Harness) -> None
     assert harness.states(task_id) == ["pending"]
 
 
-def test_a_task_that_is_inserted_while_it_is_barred_is_canceled(harness: Harness) -> None:
+def test_a_task_that_is_created_while_its_group_is_canceled_is_canceled_too(harness: Harness) -> None:
     member(harness, GROUP)
     late = slugid()
     dying = harness.replica(FaultAt(0, of="insert", before=Crash()))
@@ -216,7 +222,9 @@ def test_a_task_that_is_inserted_while_it_is_barred_is_canceled(harness: Harness
     assert sorted(replica.group_changes.cancel(GROUP)) == sorted([GROUP, late])
 
 
-def test_a_change_whose_summary_cannot_be_published_is_unavailable(harness: Harness) -> None:
+def test_if_the_event_of_a_group_change_cannot_be_published_the_call_is_service_unavailable(
+    harness: Harness,
+) -> None:
     task_id = member(harness)
     harness.broker.capacity = 0
     with pytest.raises(ServiceUnavailable, match="task-group-priority-changed"):

@@ -1,4 +1,4 @@
-"""What a task waits for: each situation is made by real calls, and explained by its own name."""
+"""Why a task waits. Real calls create each situation, and its explanation has a name of its own."""
 
 from datetime import timedelta
 
@@ -19,19 +19,22 @@ POOL = f"{PROVISIONER}/{WORKER_TYPE}"
 
 
 def explained(harness: Harness, task_id: str, *words: str) -> list[tuple[str, timedelta | None]]:
-    """The situations, and until when from the beginning on. The first sentence has these words."""
+    """The situations, and how long after the start of the test each ends.
+
+    The first sentence has these words.
+    """
     _, waits = harness.services.wait_reasons.of(task_id)
     assert all(word in waits[0].sentence for word in words), waits[0].sentence
     return [(wait.situation, wait.until - NOW if wait.until else None) for wait in waits]
 
 
 def first(harness: Harness, task_id: str, *words: str) -> str:
-    """The situation to act on first, whose sentence has these words."""
+    """The situation to act on first. Its sentence has these words."""
     return explained(harness, task_id, *words)[0][0]
 
 
 def ask_for_work(harness: Harness, worker: Worker = ALICE) -> None:
-    """As a call of claimWork that gets none."""
+    """Call claimWork, which finds no task."""
     with harness.services.workers.call(worker_path(PROVISIONER, WORKER_TYPE, worker), (CLAIM_WORK, ())):
         pass
 
@@ -51,7 +54,7 @@ def test_a_task_that_the_next_poll_gets(harness: Harness) -> None:
     assert [message.task_id for message in harness.receive(1)] == [task_id]
 
 
-def test_a_task_whose_message_a_worker_has_received(harness: Harness) -> None:
+def test_a_task_whose_message_was_received_by_a_worker(harness: Harness) -> None:
     ask_for_work(harness)
     task_id = harness.create()
     for times, words in enumerate(["once", "2 times"], 1):
@@ -85,7 +88,7 @@ def test_a_task_that_is_blocked_by_its_dependencies(harness: Harness, requires: 
         assert first(harness, task_id, f"{done} (failed)") == "dependency-failed"
 
 
-def test_a_task_whose_dependencies_have_just_ended(harness: Harness) -> None:
+def test_a_task_whose_dependencies_have_just_been_resolved(harness: Harness) -> None:
     required = harness.create()
     task_id = harness.create(dependencies=[required])
     harness.run(required)  # the resolver has not looked at it yet
@@ -109,7 +112,7 @@ def test_a_task_whose_only_worker_is_quarantined(harness: Harness) -> None:
     assert first(harness, task_id) == "visible"
 
 
-def test_a_task_whose_only_workers_run_what_was_canceled(harness: Harness) -> None:
+def test_a_task_whose_only_workers_still_run_canceled_tasks(harness: Harness) -> None:
     running = [harness.claimed(), harness.create()]
     harness.claim(harness.receive_one(), BOB)
     task_id = harness.create()
@@ -120,9 +123,9 @@ def test_a_task_whose_only_workers_run_what_was_canceled(harness: Harness) -> No
     names = (f"group/alice runs {running[0]}", f"group/bob runs {running[1]}")
     assert explained(harness, task_id, *names)[0] == ("running-canceled", CLAIM_TIMEOUT)
     harness.clock.advance(SECOND)
-    ask_for_work(harness, BOB)  # it has noticed
+    ask_for_work(harness, BOB)  # now Bob has noticed that his task was canceled
     assert first(harness, task_id) == "visible"
-    harness.clock.advance(6 * MINUTE)  # and went away
+    harness.clock.advance(6 * MINUTE)  # and now he has been silent for too long
     assert first(harness, task_id) == "running-canceled"
     harness.clock.advance(CLAIM_TIMEOUT)
     assert first(harness, task_id) == "visible", "Alice has reclaimed, or is gone too"
@@ -138,7 +141,7 @@ def test_a_task_whose_claims_lack_proof() -> None:
     harness.clock.advance(POLL_VISIBILITY)
     harness.claim(harness.receive(1)[0])
     harness.do_work(CLAIM_TIMEOUT)
-    assert harness.states(task_id)[1:] == ["pending"]  # no claim of that run was refused
+    assert harness.states(task_id)[1:] == ["pending"]  # no claim of run 1 was refused
     assert first(harness, task_id) == "visible"
 
 
@@ -161,11 +164,11 @@ def test_a_task_behind_others(harness: Harness) -> None:
     assert first(harness, task_id, "1 other message ") == "behind"
 
 
-def test_a_task_that_is_offered_again_after_a_while(harness: Harness) -> None:
+def test_a_task_whose_message_becomes_visible_again_later(harness: Harness) -> None:
     ask_for_work(harness)
     task_id = harness.create()
     text = harness.messages()[0].text
-    harness.receive_one()  # that message is hidden for longer
+    harness.receive_one()  # this message is hidden for longer than the refused claim lasts
     harness.storage.work_queues.put(QUEUE, text, HOUR, 10 * SECOND)
     assert explained(harness, task_id)[0] == ("delayed", 10 * SECOND)
 
@@ -183,11 +186,11 @@ def test_a_task_with_unpublished_events(harness: Harness) -> None:
     assert ("unpublished", None) in explained(harness, harness.create())
 
 
-# --- what workers are doing
+# what workers are doing
 
 
 def states(harness: Harness, sees_polls: bool = True) -> dict[str, tuple[str, list[str], str]]:
-    """The state of each worker or client, its tasks, and the client that it shares with others."""
+    """The state of each worker or client, its tasks, and the client that it shares with other workers."""
     services = harness.services
     running = services.task_queues.running()
     return {
@@ -198,7 +201,7 @@ def states(harness: Harness, sees_polls: bool = True) -> dict[str, tuple[str, li
 
 
 def claimed_by(harness: Harness, worker: Worker, client_id: str = "") -> str:
-    """A new task, claimed by a call of the worker."""
+    """A new task that the worker has claimed."""
     path = worker_path(PROVISIONER, WORKER_TYPE, worker)
     with harness.services.workers.call(path, (CLAIM_TASK, ()), client_id) as runs:
         task_id = harness.claimed(worker)
@@ -206,7 +209,7 @@ def claimed_by(harness: Harness, worker: Worker, client_id: str = "") -> str:
     return task_id
 
 
-def test_a_worker_is_busy_while_it_has_a_claim_then_idle_and_at_last_silent(harness: Harness) -> None:
+def test_a_worker_is_busy_while_it_has_a_claim_then_idle_and_finally_silent(harness: Harness) -> None:
     task_ids = [claimed_by(harness, ALICE), claimed_by(harness, ALICE)]
     assert states(harness) == {"group/alice": ("busy", task_ids, "")}
     for task_id in task_ids:
@@ -225,7 +228,7 @@ def test_a_quarantined_worker_still_has_its_task(harness: Harness) -> None:
     assert states(harness) == {"group/alice": ("quarantined", [task_id], "")}
 
 
-def test_the_client_of_several_workers_is_in_their_rows_and_one_without_a_claim_in_its_own(
+def test_a_client_that_claims_for_workers_is_in_their_rows_and_a_client_without_claims_has_its_own(
     harness: Harness,
 ) -> None:
     for client_id in ("a-client", "another"):
@@ -240,7 +243,7 @@ def test_the_client_of_several_workers_is_in_their_rows_and_one_without_a_claim_
     }
 
 
-def test_a_task_is_the_one_of_the_worker_that_claimed_its_last_run(harness: Harness) -> None:
+def test_a_task_is_shown_at_the_worker_that_claimed_its_last_run(harness: Harness) -> None:
     task_id = claimed_by(harness, BOB)
     harness.shut_down(task_id)
     with harness.services.workers.call(

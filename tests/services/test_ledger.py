@@ -1,4 +1,7 @@
-"""What a process owes to tasks, and when it must look at them."""
+"""The ledger of a process: which effects it still has to apply, and when it must look at a task.
+
+A process *owes* an effect to a task until it has applied it.
+"""
 
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -27,7 +30,7 @@ class Kept(Ledger):
         super().__init__(self.clock, max_dues)
 
     def looks(self, passed: timedelta = timedelta(0)) -> list[Look]:
-        """What the resolver is given when that time has passed."""
+        """What the resolver gets when this much time has passed."""
         self.clock.advance(passed)
         self.fire()
         found = []
@@ -44,7 +47,7 @@ def kept() -> Kept:
     return Kept()
 
 
-def test_all_writes_below_the_first_open_one_are_settled(kept: Kept) -> None:
+def test_all_writes_before_the_first_open_one_are_settled(kept: Kept) -> None:
     settled = [kept.names()[1]]
     first, second, third = (kept.open(task_id, NOW) for task_id in (A, B, C))
     for owed in (second, first, third):
@@ -54,7 +57,9 @@ def test_all_writes_below_the_first_open_one_are_settled(kept: Kept) -> None:
     assert (kept.number, kept.in_memory()) == (3, 0)
 
 
-def test_the_events_of_a_write_are_missing_until_they_are_published_or_it_is_closed(kept: Kept) -> None:
+def test_the_events_of_a_write_are_missing_until_they_are_published_or_the_write_is_closed(
+    kept: Kept,
+) -> None:
     one, two = kept.open(A, NOW), kept.open(A, NOW)
     assert not kept.is_applied(one.number)
     kept.repeat_later([one], is_published=False, is_marked=True)
@@ -65,7 +70,7 @@ def test_the_events_of_a_write_are_missing_until_they_are_published_or_it_is_clo
     assert kept.is_applied(two.number)
 
 
-def test_a_task_is_named_once_with_all_that_is_owed_to_it(kept: Kept) -> None:
+def test_a_task_is_named_once_for_all_that_is_owed_to_it(kept: Kept) -> None:
     kept.open(A, NOW + SECOND)
     kept.open(A, NOW, GROUP)
     kept.open(A, NOW + MINUTE)
@@ -73,7 +78,7 @@ def test_a_task_is_named_once_with_all_that_is_owed_to_it(kept: Kept) -> None:
     assert kept.names()[0] == [Name(A, NOW, GROUP)]
 
 
-def test_a_marked_task_is_found_by_its_row_and_holds_nothing_back(kept: Kept) -> None:
+def test_a_marked_task_is_not_named_and_does_not_keep_later_writes_from_being_settled(kept: Kept) -> None:
     marked = kept.open(A, NOW)
     kept.repeat_later([marked], is_marked=True)
     kept.repeat_later([marked], is_marked=True)
@@ -82,7 +87,7 @@ def test_a_marked_task_is_found_by_its_row_and_holds_nothing_back(kept: Kept) ->
     assert kept.in_memory() == 0
 
 
-def test_nobody_looks_at_a_task_for_a_call_under_way(kept: Kept) -> None:
+def test_the_resolver_does_not_look_at_a_task_while_its_call_is_under_way(kept: Kept) -> None:
     owed = kept.open(A, NOW)
     assert kept.looks(HOUR) == []
     kept.repeat_later([owed], MINUTE)
@@ -91,7 +96,7 @@ def test_nobody_looks_at_a_task_for_a_call_under_way(kept: Kept) -> None:
     assert kept.looks(HOUR) == []
 
 
-def test_a_look_is_at_all_that_is_owed_to_a_task(kept: Kept) -> None:
+def test_one_look_covers_all_that_is_owed_to_a_task(kept: Kept) -> None:
     first, second, third = kept.open(A, NOW), kept.open(A, NOW - MINUTE, GROUP), kept.open(A, NOW)
     kept.repeat_later([first], is_published=True, tries=3)
     kept.repeat_later([second], is_marked=True)
@@ -109,7 +114,7 @@ def test_a_look_is_at_all_that_is_owed_to_a_task(kept: Kept) -> None:
     assert (nothing.is_marked, nothing.tries) == (False, 0)
 
 
-def test_what_a_dead_process_owed_is_repeated_at_once_and_once(kept: Kept) -> None:
+def test_what_a_dead_process_owed_is_repeated_immediately_and_only_once(kept: Kept) -> None:
     names = [Name(A, NOW), Name(A, NOW, GROUP), Name(B, NOW)]
     for _ in range(2):
         kept.inherit(names)
@@ -120,14 +125,14 @@ def test_what_a_dead_process_owed_is_repeated_at_once_and_once(kept: Kept) -> No
     ]
 
 
-def test_what_is_inherited_with_its_mark_is_not_named(kept: Kept) -> None:
+def test_a_marked_task_of_a_dead_process_is_not_named(kept: Kept) -> None:
     kept.inherit([Name(A, EVER)], is_marked=True)
     assert kept.names() == ([], 1)
     [look] = kept.looks()
     assert look.is_marked
 
 
-def test_a_task_is_looked_at_once_when_it_is_due(kept: Kept) -> None:
+def test_the_resolver_looks_at_a_task_once_when_it_is_due(kept: Kept) -> None:
     kept.note_due(A, NOW + MINUTE, 1)
     kept.note_due(B, NOW + SECOND, 2)
     assert kept.looks() == []
@@ -135,14 +140,14 @@ def test_a_task_is_looked_at_once_when_it_is_due(kept: Kept) -> None:
     assert kept.looks(HOUR) == []
 
 
-def test_a_task_that_has_ended_is_not_looked_at(kept: Kept) -> None:
+def test_the_resolver_does_not_look_at_a_resolved_task(kept: Kept) -> None:
     kept.note_due(A, NOW + MINUTE, 1)
     kept.note_due(A, None, 2)
     assert kept.looks(HOUR) == []
     assert kept.in_memory() == 0
 
 
-def test_a_call_that_was_slower_than_the_next_of_its_task_does_not_change_its_time(kept: Kept) -> None:
+def test_a_call_that_ends_after_a_later_call_on_the_task_does_not_change_when_it_is_due(kept: Kept) -> None:
     kept.note_due(A, NOW + MINUTE, 2)
     kept.note_due(A, NOW + HOUR, 1)
     kept.note_due(A, None, 1)
@@ -150,7 +155,7 @@ def test_a_call_that_was_slower_than_the_next_of_its_task_does_not_change_its_ti
 
 
 @pytest.mark.parametrize(("other", "due"), [(HOUR, MINUTE), (SECOND, SECOND), (None, MINUTE)])
-def test_of_the_times_of_this_process_and_another_the_earlier_counts(
+def test_if_two_processes_disagree_when_a_task_is_due_the_earlier_time_counts(
     kept: Kept, other: timedelta | None, due: timedelta
 ) -> None:
     kept.note_due(A, NOW + MINUTE, 3)
@@ -159,7 +164,7 @@ def test_of_the_times_of_this_process_and_another_the_earlier_counts(
     assert kept.due(SECOND) == [A]
 
 
-def test_the_next_write_of_this_process_counts_after_another_said_an_earlier_time(kept: Kept) -> None:
+def test_the_next_write_of_this_process_replaces_an_earlier_time_from_another_process(kept: Kept) -> None:
     kept.note_due(A, NOW + MINUTE, 3)
     kept.note_due(A, NOW + SECOND)
     kept.note_due(A, NOW + SECOND, 2)
@@ -168,14 +173,16 @@ def test_the_next_write_of_this_process_counts_after_another_said_an_earlier_tim
     assert kept.due(HOUR) == [A]
 
 
-def test_a_time_that_only_another_said_is_forgotten_when_that_is_over(kept: Kept) -> None:
+def test_a_due_time_that_only_another_process_gave_is_forgotten_when_it_is_over(kept: Kept) -> None:
     kept.note_due(A, None)
     kept.note_due(A, NOW + MINUTE)
     assert kept.due(MINUTE) == [A]
     assert kept.in_memory() == 0
 
 
-def test_beyond_max_dues_the_latest_are_forgotten_and_read_again_before_they_are_due() -> None:
+def test_if_there_are_too_many_due_times_the_latest_are_forgotten_and_read_again_before_they_are_due() -> (
+    None
+):
     kept = Kept(max_dues=3)
     tasks = [f"Task{number:03}AQ0C0000000000A" for number in range(6)]
     for number, task_id in enumerate(tasks):
@@ -191,7 +198,7 @@ def test_beyond_max_dues_the_latest_are_forgotten_and_read_again_before_they_are
     assert kept.due(MINUTE) == tasks[1:2]
 
 
-def test_tasks_that_ended_early_leave_nothing_in_memory(kept: Kept) -> None:
+def test_tasks_that_are_resolved_before_they_are_due_leave_nothing_in_memory(kept: Kept) -> None:
     kept.note_due(B, NOW + 24 * HOUR, 1)
     kept.repeat_later([kept.open(C, NOW)], 24 * HOUR)
     kept.repeat_later([kept.open(C, NOW)])
@@ -204,7 +211,9 @@ def test_tasks_that_ended_early_leave_nothing_in_memory(kept: Kept) -> None:
     assert kept.due(24 * HOUR) == [B]
 
 
-def test_a_look_at_a_due_task_that_failed_is_repeated_unless_it_is_due_before(kept: Kept) -> None:
+def test_a_failed_look_at_a_due_task_is_repeated_or_comes_earlier_if_the_task_is_due_earlier(
+    kept: Kept,
+) -> None:
     kept.note_due(A, NOW, 1)
     assert kept.due() == [A]
     kept.look_again(A, MINUTE)
@@ -224,7 +233,7 @@ def test_when_the_broker_is_back_the_oldest_missing_effects_come_first(kept: Kep
     assert [look.task_id for look in kept.looks()] == [B, C, A]
 
 
-def test_a_clock_that_is_moved_stops_at_each_time_but_tries_what_has_failed_at_the_end(kept: Kept) -> None:
+def test_a_moved_clock_stops_at_each_due_time_and_retries_failures_only_at_the_end(kept: Kept) -> None:
     end = NOW + HOUR
     failed, ended = kept.open(A, NOW), kept.open("ended", NOW)
     kept.repeat_later([failed], SECOND, tries=1)
@@ -239,7 +248,7 @@ def test_a_clock_that_is_moved_stops_at_each_time_but_tries_what_has_failed_at_t
     assert kept.next_fires(NOW + 3 * HOUR) is None
 
 
-def test_a_wake_ends_a_wait(kept: Kept) -> None:
+def test_a_wait_for_the_next_look_can_be_ended(kept: Kept) -> None:
     kept.note_due(A, NOW, 1)
     kept.fire()
     kept.note_due(A, None, 2)
@@ -247,8 +256,11 @@ def test_a_wake_ends_a_wait(kept: Kept) -> None:
     assert kept.next_look(waits=True) is None
 
 
-def test_the_effects_of_ends_go_before_further_tasks_that_are_due() -> None:
-    """A thousand tasks of one deadline do not end before the effects of the first have been applied."""
+def test_the_effects_of_resolved_tasks_come_before_further_due_tasks() -> None:
+    """A thousand tasks have the same deadline.
+
+    The effects of the first are applied before the last is resolved.
+    """
     kept = Kept(max_dues=1000)
     for number in range(1000):
         kept.note_due(f"Task{number:03}AQ0C0000000000A", NOW, number + 1)
@@ -264,8 +276,8 @@ def test_the_effects_of_ends_go_before_further_tasks_that_are_due() -> None:
     assert most <= 100
 
 
-def test_a_call_waits_until_the_resolver_has_caught_up(kept: Kept) -> None:
-    """All that is open stands in the row of the process, which has 1 MiB at most."""
+def test_a_call_waits_while_the_resolver_is_too_far_behind(kept: Kept) -> None:
+    """All open effects must fit into the row of the process, which has at most 1 MiB."""
     behind = [kept.open(A, NOW) for _ in range(500)]
     with ThreadPoolExecutor(1) as threads:
         call = threads.submit(kept.wait_for_room)
@@ -283,7 +295,9 @@ def test_a_call_waits_until_the_resolver_has_caught_up(kept: Kept) -> None:
             call.result(10)
 
 
-def test_a_call_does_not_wait_for_ever(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_call_that_has_waited_too_long_for_the_resolver_is_service_unavailable(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(ledger, "_WAIT_FOR_ROOM", 0)
     for _ in range(500):
         kept.open(A, NOW)

@@ -1,4 +1,4 @@
-"""What the migration report makes of the calls on record."""
+"""What the migration report says about the recorded calls."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -20,7 +20,7 @@ from tests.domain.sample_tasks import HOUR, NOW, SECOND
 
 ALL = ("messageId", "receipt", "signature")
 AT = "2030-01-02T03:04:05.678Z"
-Use = tuple[str, str, tuple[str, ...]]  # the method, the caller, and what was missing
+Use = tuple[str, str, tuple[str, ...]]  # the method, the caller, and which proofs were missing
 
 
 def use(method: str, caller: str = "group/alice", missing: Sequence[str] = ()) -> Use:
@@ -34,13 +34,13 @@ def recorded(use: Use, ago: timedelta = timedelta(0), first_ago: timedelta | Non
 
 
 def report_of(*uses: Use) -> Any:
-    """The report on a pool with one call of each use, a second after each other, the last at NOW."""
+    """The report on a pool that got one call of each use. The calls were a second apart, the last at NOW."""
     records = [recorded(one, before * SECOND) for before, one in enumerate(reversed(uses))]
     (worker_type,) = protocols_in_use(records, NOW - HOUR, NOW)["workerTypes"]
     return worker_type
 
 
-def test_a_caller_is_listed_with_all_its_calls_if_the_last_was_in_the_requested_time() -> None:
+def test_a_caller_is_listed_with_all_its_calls_if_it_called_in_the_requested_time() -> None:
     before, at = use(CLAIM_TASK, "before"), use(CLAIM_TASK, "at")
     found = protocols_in_use([recorded(before, HOUR + SECOND), recorded(at, HOUR, 9 * HOUR)], NOW - HOUR, NOW)
     assert (found["since"], found["until"]) == ("2030-01-02T02:04:05.678Z", AT)
@@ -55,7 +55,7 @@ def test_a_caller_is_listed_with_all_its_calls_if_the_last_was_in_the_requested_
     }
 
 
-def test_the_record_begins_with_the_first_call_and_not_before_the_window() -> None:
+def test_the_record_begins_with_the_first_call_but_not_before_the_time_for_which_calls_are_kept() -> None:
     assert protocols_in_use([], NOW - 5 * HOUR, NOW).get("recordedSince") is None
     for hours_ago, begun in (((2, 1, 3), 3), ((6,), 5)):
         rows = [recorded(use(CLAIM_TASK), first_ago=hours * HOUR) for hours in hours_ago]
@@ -85,11 +85,11 @@ def test_callers_of_the_older_methods_block_claim_work() -> None:
         "client polled: once at 2030-01-02T03:04:03.678Z",
         f"group/bob called claimTask: 2 times, last at {AT}",
     ]
-    assert of["claimWork"]["inTheWay"] == of["claimWork"]["blockers"]  # as 0.1.0 named it
+    assert of["claimWork"]["inTheWay"] == of["claimWork"]["blockers"]  # the name of this key in 0.1.0
     assert of["claimWork"]["toBeMoved"] == ["client", "group/bob"]
 
 
-def test_a_worker_is_to_be_moved_unless_its_last_call_was_claim_work() -> None:
+def test_a_worker_must_be_moved_unless_its_last_call_was_claim_work() -> None:
     back_and_forth = [use(CLAIM_WORK, "group/back"), use(CLAIM_TASK, "group/back")]
     moved = [use(CLAIM_TASK, "group/moved"), use(CLAIM_WORK, "group/moved")]
     of = report_of(*back_and_forth, *moved)

@@ -1,4 +1,4 @@
-"""Artifacts of the type ``object``, checks of blobs in parts, and how many uploads there are at a time."""
+"""Artifacts of the type ``object``, the check of a blob in parts, and the limits on concurrent uploads."""
 
 import base64
 import threading
@@ -64,7 +64,7 @@ def run() -> Run:
     return Run()
 
 
-def test_an_object_is_available_once_its_upload_and_artifact_are_finished(run: Run) -> None:
+def test_an_object_is_available_when_its_upload_and_its_artifact_are_finished(run: Run) -> None:
     assert run.create_upload({**PUT_URL, **INLINE})["uploadMethod"] == {"dataInline": True}
     assert run.content == CONTENT
     with pytest.raises(errors.ResourceNotFound, match="finish its upload"):
@@ -81,7 +81,7 @@ def test_an_object_is_available_once_its_upload_and_artifact_are_finished(run: R
     assert run.services.objects.access(run.artifact)["name"] == run.name
 
 
-def test_an_object_may_be_empty(run: Run) -> None:
+def test_an_object_can_be_empty(run: Run) -> None:
     run.create_upload({"dataInline": {"contentType": HTML, "objectData": ""}})
     upload = run.upload_of(hashes={"sha256": sha256(b"")})
     run.services.objects.finish_upload(run.name, upload)
@@ -89,7 +89,7 @@ def test_an_object_may_be_empty(run: Run) -> None:
     assert (run.content, run.artifact.is_complete) == (b"", True)
 
 
-def test_an_upload_without_method_base64_or_running_task_stores_nothing(run: Run) -> None:
+def test_an_upload_without_a_method_valid_base64_or_a_running_task_stores_nothing(run: Run) -> None:
     assert run.create_upload({})["uploadMethod"] == {}
     for data in ("x", "?===", "eA==x"):
         with pytest.raises(errors.InputError, match="not base64"):
@@ -100,7 +100,9 @@ def test_an_upload_without_method_base64_or_running_task_stores_nothing(run: Run
     assert run.harness.storage.blobs.properties(run.artifact.blob_name) is None
 
 
-def test_an_upload_needs_content_to_be_finished_which_cannot_be_replaced_then(run: Run) -> None:
+def test_an_upload_can_be_finished_only_with_content_and_then_the_content_cannot_be_replaced(
+    run: Run,
+) -> None:
     url = run.create_upload(PUT_URL)["uploadMethod"]["putUrl"]["url"]
     with pytest.raises(errors.RequestConflict, match="not been uploaded yet"):
         run.finish_upload()
@@ -112,7 +114,7 @@ def test_an_upload_needs_content_to_be_finished_which_cannot_be_replaced_then(ru
             replacing()
 
 
-def test_finish_needs_an_object_a_finished_upload_and_its_upload_id(run: Run) -> None:
+def test_finish_artifact_needs_an_object_whose_upload_is_finished_and_its_upload_id(run: Run) -> None:
     finish = run.services.artifacts.finish
     run.create_upload(INLINE)
     with pytest.raises(errors.InputError, match="is not finished: call finishUpload"):
@@ -153,13 +155,13 @@ def test_only_an_unexpired_artifact_of_the_type_object_is_an_object(run: Run) ->
         run.finish()
 
 
-# checks of blobs in parts that last longer than a call waits
+# the check of a blob in parts can last longer than a call waits for it
 
 AT_ONCE, LONG = timedelta(0), timedelta(seconds=30)
 
 
 def observed_timeout(when_waiting: Callable[[], object]) -> timedelta:
-    """Half a minute. Calls ``when_waiting`` when a call has joined a check and begins to wait."""
+    """A timeout of half a minute that calls ``when_waiting`` when a call joins a check and begins to wait."""
 
     class ObservedTimeout(timedelta):
         def total_seconds(self) -> float:
@@ -170,7 +172,7 @@ def observed_timeout(when_waiting: Callable[[], object]) -> timedelta:
 
 
 class Stage:
-    """Uploaded blobs in parts, and checks that continue only when a test lets them."""
+    """Blobs uploaded in parts, and checks of them that continue only when the test lets them."""
 
     def __init__(self, **bounds: int) -> None:
         self.harness = Harness()
@@ -185,7 +187,7 @@ class Stage:
         blobs.read = lambda name: self._held(name, read(name))  # type: ignore[method-assign]
 
     def blob(self, name: str = "name", **declared: str) -> BlobArtifact:
-        """An uploaded blob of one part, which has this content unless another is declared."""
+        """A blob uploaded in one part. Its content matches the declaration, unless you declare another."""
         body = in_parts(CONTENT) | declared
         (request,) = self.harness.services.artifacts.create(self.task_id, 0, name, body)["requests"]
         upload(self.harness, request["url"], CONTENT, "")
@@ -197,7 +199,7 @@ class Stage:
         self.checks.check(artifact, lambda: self.done.append(artifact.name), wait)
 
     def begin(self, artifact: BlobArtifact) -> None:
-        """Begin a check that no call waits for."""
+        """Begin a check for which no call waits."""
         with pytest.raises(errors.ServiceUnavailable, match="is being checked"):
             self.check(artifact)
         assert self.entered.acquire(timeout=30)
@@ -230,7 +232,7 @@ def test_all_calls_that_wait_for_a_check_get_its_conflict() -> None:
     [(errors.ServiceUnavailable("storage is away"), []), (ZeroDivisionError("a bug"), ["blob-not-checked"])],
     ids=["storage away", "bug"],
 )
-def test_a_check_that_failed_is_repeated_by_the_next_call(error: Exception, logged: list[str]) -> None:
+def test_the_next_call_repeats_a_check_that_failed(error: Exception, logged: list[str]) -> None:
     stage = Stage()
     blob, stage.error = stage.blob(), error
     with capture_logs() as logs:
@@ -244,7 +246,7 @@ def test_a_check_that_failed_is_repeated_by_the_next_call(error: Exception, logg
     assert stage.done == ["name"]
 
 
-def test_running_checks_are_bounded() -> None:
+def test_beyond_the_limit_of_concurrent_checks_a_call_is_service_unavailable() -> None:
     stage = Stage(max_checks=2)
     blobs = [stage.blob(name) for name in "abc"]
     for blob in blobs[:2]:
@@ -256,7 +258,7 @@ def test_running_checks_are_bounded() -> None:
     stage.check(blobs[2], LONG)
 
 
-# how many uploads a run gets at a time
+# how many uploads a run can have at a time
 
 MIB = 1024 * 1024
 
@@ -267,7 +269,7 @@ def refused(take: Callable[[], object], words: str) -> None:
     assert refusal.value.retry_after == timedelta(seconds=5)
 
 
-def test_a_run_gets_16_of_64_slots_and_four_runs_that_take_all_they_get_leave_20() -> None:
+def test_a_run_gets_at_most_16_of_64_upload_slots_and_fewer_the_more_are_taken() -> None:
     slots = UploadSlots()
     for _ in range(2):
         with ExitStack() as held:
@@ -281,7 +283,7 @@ def test_a_run_gets_16_of_64_slots_and_four_runs_that_take_all_they_get_leave_20
                 refused(take, f"{expected} uploads of this run")
 
 
-def test_a_large_block_takes_a_slot_for_each_4_mib() -> None:
+def test_a_large_block_takes_one_upload_slot_for_each_4_mib() -> None:
     slots = UploadSlots(4)
     with slots.acquire(None, 12 * MIB + 1):
         refused(lambda: slots.acquire(("task", 0), 0).__enter__(), "4 in all")

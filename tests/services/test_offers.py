@@ -1,4 +1,4 @@
-"""Processes tell each other what they offer, in their rows: see the theory in services/process/offers.py."""
+"""Processes announce new messages to each other in their rows. services/process/offers.py has the theory."""
 
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -20,7 +20,10 @@ BEGAN = FakeClock(NOW).monotonic()
 
 @dataclass
 class Process:
-    """``polls`` are the queues to poll since the last look, None for all."""
+    """A process.
+
+    ``polls`` are the queues that its last exchange told it to poll. None stands for all queues.
+    """
 
     process: processes.Process
     polls: list[WorkQueue | None] = field(default_factory=list)
@@ -45,7 +48,7 @@ def world() -> World:
     return World()
 
 
-def test_a_process_that_waits_is_told_of_each_offer_of_another_once(world: World) -> None:
+def test_a_waiting_process_learns_once_of_each_offer_of_another(world: World) -> None:
     here, there = world.telling(), world.telling()
     assert here.exchange() == []
     there.offer()
@@ -56,18 +59,18 @@ def test_a_process_that_waits_is_told_of_each_offer_of_another_once(world: World
     assert sorted(here.exchange(), key=str) == sorted([QUEUE, HIGH], key=str)
 
 
-def test_a_hidden_message_is_told_of_once_it_is_visible_to_its_own_process_too(world: World) -> None:
+def test_a_hidden_message_is_announced_when_it_becomes_visible_also_to_its_own_process(world: World) -> None:
     here, there = world.telling(), world.telling()
     there.offer(delay=10 * SECOND)
     assert here.exchange() == []
-    world.clock.advance(10 * SECOND)  # storage counts whole seconds
+    world.clock.advance(10 * SECOND)  # not yet, because storage counts whole seconds
     assert there.exchange(waits=False) == here.exchange() == []
     world.clock.advance(SECOND)
     assert there.exchange(waits=False) == [QUEUE]
     assert here.exchange() == [QUEUE]
 
 
-def test_a_process_that_has_not_read_for_a_while_begins_anew(world: World) -> None:
+def test_a_process_that_has_not_read_the_rows_for_a_while_does_not_rely_on_them(world: World) -> None:
     process = world.telling()
     process.exchange()
     offers = process.process.offers
@@ -82,7 +85,9 @@ def test_a_process_that_has_not_read_for_a_while_begins_anew(world: World) -> No
     assert not offers.is_told(BEGAN + 24 * SECOND)
 
 
-def test_an_offer_stays_in_its_row_for_longer_than_a_process_relies_on_what_it_read(world: World) -> None:
+def test_an_offer_stays_in_the_row_for_longer_than_other_processes_rely_on_their_last_reading(
+    world: World,
+) -> None:
     here, there = world.telling(), world.telling()
     here.exchange()
     there.offer()
@@ -94,10 +99,10 @@ def test_an_offer_stays_in_its_row_for_longer_than_a_process_relies_on_what_it_r
     assert [*world.rows()["p2"].offers] == [HIGH]
 
 
-def test_the_others_poll_for_a_process_that_died_at_once_and_when_its_messages_are_visible(
+def test_when_a_process_has_died_the_others_poll_immediately_and_again_when_its_messages_are_visible(
     world: World,
 ) -> None:
-    """They had been hidden for 20 s just before it should have beaten again."""
+    """Its messages may have been hidden for 20 s just before it should have renewed its row."""
     here, other, dead = world.telling(), world.telling(), world.telling()
     dead.process.processes.tick()
     polls: list[list[WorkQueue | None]] = []
@@ -113,7 +118,7 @@ def test_the_others_poll_for_a_process_that_died_at_once_and_when_its_messages_a
 
 
 @pytest.mark.parametrize("applied", ["before", "after"])
-def test_an_offer_is_told_after_storage_was_away(world: World, applied: str) -> None:
+def test_an_offer_is_announced_when_storage_is_back(world: World, applied: str) -> None:
     here = world.telling()
     there = world.telling(FaultAt(0, **{applied: ServiceUnavailable("away")}, of="write"))
     here.exchange()

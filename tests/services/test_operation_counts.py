@@ -1,7 +1,8 @@
-"""What each call costs in storage operations, counted where they leave the process.
+"""How many storage operations each call costs, counted where they leave the process.
 
-The budget is that of docs/explanation/architecture.md#what-a-call-costs: *shared* is what concurrent calls
-write together. tests/simulation/test_scale.py shows that a cycle costs as many requests on Azurite.
+docs/explanation/architecture.md#what-a-call-costs has the same numbers. A *shared* operation is one that
+concurrent calls make together. tests/simulation/test_scale.py shows that a cycle costs as many requests on
+Azurite.
 """
 
 import threading
@@ -19,12 +20,12 @@ from tests.services.fake_ports import Intercept, call_through, intercept_port
 from tests.services.harness import PREFIX, PROVISIONER, WORKER_TYPE, Harness
 from tests.system.processes import wait_until
 
-NAMED = "processes.put"  # the row of the process names the task
+NAMED = "processes.put"  # writes the row of the process, which names the task
 CLAIMED = ["tasks.merge", "work.update"]
 
 
 class Metered:
-    """An account that records each operation on a table or a queue: ``tasks.merge``, ``work.put``, ..."""
+    """An account that records each operation on a table or queue, such as ``tasks.merge`` or ``work.put``."""
 
     def __init__(self, account: StorageAccount, intercept: Intercept) -> None:
         self._account, self._intercept = account, intercept
@@ -50,7 +51,7 @@ class Metered:
 
 
 class Process(Harness):
-    """A server that has served before: its queues are in its caches."""
+    """A server that has served a while, so that its queues are in its caches."""
 
     def __init__(self, intercept: Intercept = call_through) -> None:
         super().__init__()
@@ -64,7 +65,7 @@ class Process(Harness):
         return self.metered.take()
 
     def follow_up(self) -> list[str]:
-        """The operations of the resolver, without a beat of the process."""
+        """The operations of the resolver. The process does not renew its row meanwhile."""
         self.services.resolver.handle_all()
         return self.costs()
 
@@ -74,7 +75,7 @@ def process() -> Process:
     return Process()
 
 
-def test_each_call_of_a_life_costs_two_operations_and_the_first_two_a_shared_one(process: Process) -> None:
+def test_each_call_of_a_tasks_cycle_costs_two_operations_of_its_own(process: Process) -> None:
     task_id = process.create()
     assert (process.costs(), process.follow_up()) == (["groups.insert", "tasks.insert", "work.put"], [])
     process.claim(process.receive_one())
@@ -86,7 +87,9 @@ def test_each_call_of_a_life_costs_two_operations_and_the_first_two_a_shared_one
     assert process.follow_up() == ["dependencies.get", "groups.merge"]
 
 
-def test_a_late_claim_costs_a_read_more_and_a_late_report_a_shared_row(process: Process) -> None:
+def test_after_a_minute_a_claim_costs_another_read_and_a_report_another_shared_write(
+    process: Process,
+) -> None:
     task_id = process.create()
     message = process.receive_one()
     process.do_work(MINUTE)
@@ -99,7 +102,7 @@ def test_a_late_claim_costs_a_read_more_and_a_late_report_a_shared_row(process: 
     assert process.costs() == [NAMED, "tasks.merge", "work.delete"]
 
 
-def test_claim_work_costs_one_receive_more_for_a_batch(process: Process) -> None:
+def test_claim_work_costs_one_receive_for_the_whole_batch(process: Process) -> None:
     def claim(tasks: int) -> list[str]:
         for _ in range(tasks):
             process.create(priority="highest")
@@ -114,8 +117,8 @@ def test_claim_work_costs_one_receive_more_for_a_batch(process: Process) -> None
         assert claim(tasks) == sorted([*[NAMED, *CLAIMED] * tasks, "work.receive"])
 
 
-def test_concurrent_claims_share_writes_of_the_row_of_the_process() -> None:
-    """Calls that come while the row is being written share the next."""
+def test_concurrent_claims_share_the_writes_of_the_processs_row() -> None:
+    """Calls that come during one write share the next."""
     holds, may_go = threading.Event(), threading.Event()
 
     def held_up(name: str, call: Callable[[], Any]) -> Any:

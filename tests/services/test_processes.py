@@ -1,4 +1,7 @@
-"""Processes name what they owe, are taken for dead, and taken over: nothing is lost at any point of that."""
+"""The row of a process names the tasks to which it owes effects. If it dies, another process takes over.
+
+Whatever fails on the way, no effect is lost. The *heir* is the process that takes over.
+"""
 
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -28,7 +31,7 @@ def world() -> World:
     return World()
 
 
-# the row of a process names what it is about to write
+# the row of a process names the tasks that it is about to write
 
 
 def test_a_task_is_named_before_the_call_may_write_it(world: World) -> None:
@@ -38,8 +41,8 @@ def test_a_task_is_named_before_the_call_may_write_it(world: World) -> None:
     assert world.rows()["p1"].names == [Name(A, NOW - SECOND, GROUP), Name(B, NOW)]
 
 
-def test_a_row_that_names_the_task_is_trusted_until_it_is_old(world: World) -> None:
-    """Another process may soon take it for that of a dead process."""
+def test_a_row_that_names_the_task_is_not_written_again_until_it_is_old(world: World) -> None:
+    """When the row is old, another process may soon take this one for dead."""
     calls = CallRecorder()
     process = world.process(calls)
     process.do(A)
@@ -56,7 +59,7 @@ def test_a_row_that_names_the_task_is_trusted_until_it_is_old(world: World) -> N
     assert calls.names == ["write"] * 4
 
 
-def test_a_member_is_found_by_its_own_row_but_its_process_must_be_alive(world: World) -> None:
+def test_a_new_member_needs_no_name_because_its_own_row_shows_it(world: World) -> None:
     calls = CallRecorder()
     process = world.process(calls)
     owed = process.begin(A, needs_name=False)
@@ -66,7 +69,7 @@ def test_a_member_is_found_by_its_own_row_but_its_process_must_be_alive(world: W
     assert world.rows()["p1"].names == [Name(A, NOW)]
 
 
-def test_a_member_that_could_not_be_named_is_named_by_the_next_try(world: World) -> None:
+def test_if_naming_a_member_fails_the_next_try_names_it(world: World) -> None:
     process = world.process(FaultAt(1, of="write", before=AWAY))
     owed = process.begin(A, needs_name=False)
     with pytest.raises(ServiceUnavailable):
@@ -88,9 +91,7 @@ def test_a_task_stays_named_until_the_row_is_written_again(world: World) -> None
 
 
 @pytest.mark.parametrize("applied", ["before", "after"])
-def test_while_it_is_unknown_which_row_is_stored_no_name_of_one_alone_is_trusted(
-    world: World, applied: str
-) -> None:
+def test_after_a_write_with_an_unknown_result_a_task_is_named_again(world: World, applied: str) -> None:
     process = world.process(FaultAt(1, **{applied: AWAY}, of="write"))
     process.do(A)
     with pytest.raises(ServiceUnavailable):
@@ -99,7 +100,7 @@ def test_while_it_is_unknown_which_row_is_stored_no_name_of_one_alone_is_trusted
     assert owed.task_id in [name.task_id for name in world.rows()["p1"].names]
 
 
-def test_a_name_is_not_trusted_while_a_row_without_it_is_being_written(world: World) -> None:
+def test_a_task_is_named_again_while_a_row_without_it_is_being_written(world: World) -> None:
     calls: list[Future[Owed]] = []
 
     def meanwhile() -> None:
@@ -114,7 +115,7 @@ def test_a_name_is_not_trusted_while_a_row_without_it_is_being_written(world: Wo
     assert {name.task_id for name in world.rows()["p1"].names} == {A, B}
 
 
-def test_a_call_that_cannot_be_named_begins_nothing(world: World) -> None:
+def test_if_a_task_cannot_be_named_its_call_fails_and_leaves_nothing(world: World) -> None:
     process = world.process(FaultAt(0, of="write", before=AWAY))
     with pytest.raises(ServiceUnavailable):
         process.begin(A)
@@ -122,7 +123,7 @@ def test_a_call_that_cannot_be_named_begins_nothing(world: World) -> None:
     assert world.rows() == {}
 
 
-def test_a_process_writes_its_row_at_each_beat_and_not_between(world: World) -> None:
+def test_a_process_writes_its_row_at_each_beat_and_not_in_between(world: World) -> None:
     calls = CallRecorder()
     process = world.process(calls)
     for _ in range(24):
@@ -131,14 +132,14 @@ def test_a_process_writes_its_row_at_each_beat_and_not_between(world: World) -> 
     assert calls.names.count("write") == 3
 
 
-# who is dead
+# which process is dead
 
 
 @pytest.mark.parametrize("skew", [-MINUTE, timedelta(0), MINUTE])
-def test_a_process_is_dead_after_15_seconds_without_a_beat_by_the_clock_of_who_looks(
+def test_a_process_is_dead_after_15_seconds_without_a_beat_on_the_clock_of_the_observer(
     world: World, skew: timedelta
 ) -> None:
-    """Whatever the clocks of the two say."""
+    """The two clocks may differ."""
     dead = world.process(clock=FakeClock(NOW + skew))
     heir = world.process()
     dead.begin(A)
@@ -152,7 +153,7 @@ def test_a_process_is_dead_after_15_seconds_without_a_beat_by_the_clock_of_who_l
     assert heir.processes.departures == 1
 
 
-def test_a_process_that_beats_is_never_taken_over(world: World) -> None:
+def test_a_process_that_renews_its_row_is_never_taken_over(world: World) -> None:
     one, other = world.process(), world.process()
     one.begin(A)
     world.pass_by(120, one, other)
@@ -160,7 +161,7 @@ def test_a_process_that_beats_is_never_taken_over(world: World) -> None:
     assert world.rows()["p1"].names == [Name(A, NOW)]
 
 
-def test_a_process_that_hands_over_is_taken_over_at_the_next_look(world: World) -> None:
+def test_a_process_that_hands_over_is_taken_over_at_the_next_reading(world: World) -> None:
     ended, heir = world.process(), world.process()
     ended.begin(A)
     ended.do(B)
@@ -170,13 +171,13 @@ def test_a_process_that_hands_over_is_taken_over_at_the_next_look(world: World) 
     assert "p1" not in world.rows()
 
 
-def test_a_process_that_has_served_nobody_says_nothing_at_its_end(world: World) -> None:
-    """The parent of server processes would open the file that they have closed."""
+def test_a_process_that_has_served_nobody_writes_nothing_when_it_ends(world: World) -> None:
+    """Otherwise the parent of the server processes would open the file that they have closed."""
     world.process().processes.hand_over()
     assert world.rows() == {}
 
 
-def test_a_process_that_stood_still_writes_its_row_again(world: World) -> None:
+def test_a_process_that_was_taken_for_dead_writes_its_row_again(world: World) -> None:
     still, heir = world.process(), world.process()
     still.begin(A)
     world.pass_by(DEAD_AFTER / SECOND + 1, heir)
@@ -208,11 +209,14 @@ def test_the_rows_of_others_are_not_read_again_within_max_age(world: World) -> N
     assert calls.names.count("others") == 3
 
 
-# what the heir does
+# what the process that takes over does
 
 
 def left_by_p1(world: World) -> Process:
-    """p1 has died: it owed something to A, and has created B as a member, without its events."""
+    """p1 has died.
+
+    It owed effects to A, and it created B as a member of a group without publishing B's events.
+    """
     dead = world.process()
     dead.do(C)
     dead.begin(A)
@@ -231,7 +235,7 @@ def take_over(world: World, *processes: Process) -> None:
         world.clock.advance(DEAD_AFTER)
 
 
-def test_the_heir_repeats_what_is_named_and_what_members_say_that_is_not_settled(world: World) -> None:
+def test_the_heir_repeats_the_effects_of_named_tasks_and_of_unsettled_members(world: World) -> None:
     left_by_p1(world)
     heir = world.process()
     take_over(world, heir)
@@ -259,7 +263,7 @@ def test_an_heir_that_dies_at_any_step_loses_nothing(world: World, step: dict[st
     assert [*world.rows()] == ["p3"]
 
 
-def test_what_an_heir_has_not_done_when_it_dies_is_inherited_again(world: World) -> None:
+def test_if_an_heir_dies_the_next_one_does_what_is_left(world: World) -> None:
     left_by_p1(world)
     dies, last = world.process(), world.process()
     take_over(world, dies)
@@ -273,7 +277,7 @@ def test_what_an_heir_has_not_done_when_it_dies_is_inherited_again(world: World)
     assert (world.rows()["p3"].names, world.rows()["p3"].inherited) == ([], {})
 
 
-def test_two_that_take_over_at_once_do_the_same_work(world: World) -> None:
+def test_two_processes_that_take_over_at_the_same_time_do_the_same_work(world: World) -> None:
     left_by_p1(world)
     other = world.process()
     heir = world.process(FaultAt(0, of="write", before=lambda: take_over(world, other)))
@@ -286,7 +290,7 @@ def test_two_that_take_over_at_once_do_the_same_work(world: World) -> None:
     assert {*world.rows()} == {"p2", "p3"}
 
 
-def test_a_row_that_was_written_while_it_was_taken_over_stays(world: World) -> None:
+def test_a_row_that_is_written_while_its_process_is_taken_over_stays(world: World) -> None:
     still = left_by_p1(world)
     heir = world.process(FaultAt(0, of="remove", before=still.processes.tick))
     take_over(world, heir)
@@ -294,7 +298,7 @@ def test_a_row_that_was_written_while_it_was_taken_over_stays(world: World) -> N
     assert {look.task_id for look in heir.looks()} == {A, B}
 
 
-def test_a_reading_of_the_tasks_that_failed_is_repeated_and_owes_nothing_twice(world: World) -> None:
+def test_if_reading_the_tasks_fails_it_is_repeated_and_nothing_is_owed_twice(world: World) -> None:
     left_by_p1(world)
     heir = world.process(FaultAt(0, of="unsettled", before=AWAY))
     take_over(world, heir)
@@ -311,7 +315,7 @@ def dues(process: Process) -> set[str]:
     return {look.task_id for look in process.looks() if look.is_due}
 
 
-def test_the_first_of_all_processes_remembers_when_tasks_are_due(world: World) -> None:
+def test_the_first_process_remembers_when_tasks_of_unknown_processes_are_due(world: World) -> None:
     world.task(A, "p0/1")
     world.task(B, "")
     first, second = world.process(), world.process()
@@ -321,7 +325,7 @@ def test_the_first_of_all_processes_remembers_when_tasks_are_due(world: World) -
     assert (dues(first), dues(second)) == ({A, B}, set())
 
 
-def test_the_heir_remembers_the_dues_of_tasks_that_no_living_process_wrote(world: World) -> None:
+def test_the_heir_remembers_when_tasks_are_due_that_no_living_process_wrote(world: World) -> None:
     dead, alive, heir = world.process(), world.process(), world.process()
     for process, task_id in ((dead, A), (alive, B)):
         world.task(task_id, process.do(task_id))
@@ -331,7 +335,7 @@ def test_the_heir_remembers_the_dues_of_tasks_that_no_living_process_wrote(world
     assert dues(heir) == {A}
 
 
-def test_the_heir_repeats_the_effects_of_marked_tasks_and_of_unsettled_versions(world: World) -> None:
+def test_the_heir_repeats_the_effects_of_marked_tasks_and_of_unsettled_writes(world: World) -> None:
     dead, alive, heir = world.process(), world.process(), world.process()
     world.task(A, dead.do(A), is_unpublished=True)
     world.task(B, alive.do(B), is_unpublished=True)
@@ -344,7 +348,7 @@ def test_the_heir_repeats_the_effects_of_marked_tasks_and_of_unsettled_versions(
     assert {(look.task_id, look.is_marked) for look in heir.looks() if look.owed} == {(A, True), (C, False)}
 
 
-def test_times_that_were_forgotten_are_read_again_before_they_are_due(world: World) -> None:
+def test_due_times_that_were_forgotten_are_read_again_in_time(world: World) -> None:
     process = world.process(max_dues=2)
     for number in range(5):
         task_id = f"Task{number:03}AQ0C0000000000A"
@@ -367,7 +371,9 @@ def test_times_that_were_forgotten_are_read_again_before_they_are_due(world: Wor
 # whether the events of a version are published
 
 
-def test_the_events_of_a_version_are_published_once_its_writer_has_settled_it(world: World) -> None:
+def test_when_a_process_has_settled_a_write_other_processes_know_that_its_events_are_published(
+    world: World,
+) -> None:
     writer, asks = world.process(), world.process()
     owed = writer.begin(A)
     version = writer.processes.version(owed)
@@ -381,7 +387,7 @@ def test_the_events_of_a_version_are_published_once_its_writer_has_settled_it(wo
     assert asks.processes.has_events(version), "it reads what it does not remember"
 
 
-def test_what_is_known_of_another_process_costs_no_read(world: World) -> None:
+def test_asking_for_a_write_that_is_known_to_be_settled_costs_no_read(world: World) -> None:
     calls = CallRecorder()
     writer, asks = world.process(), world.process(calls)
     version = writer.do(A)
@@ -392,7 +398,9 @@ def test_what_is_known_of_another_process_costs_no_read(world: World) -> None:
     assert calls.names == []
 
 
-def test_the_events_of_a_dead_process_are_published_once_its_heir_has_done_so(world: World) -> None:
+def test_the_events_of_a_dead_process_count_as_published_when_its_heir_has_published_them(
+    world: World,
+) -> None:
     dead, heir, asks = world.process(), world.process(), world.process()
     settled, open_version = dead.do(B), dead.processes.version(dead.begin(A))
     take_over(world, heir)
@@ -408,7 +416,9 @@ def test_the_events_of_a_dead_process_are_published_once_its_heir_has_done_so(wo
 
 @pytest.mark.parametrize("error", [AWAY, Corrupt("the row cannot be read")], ids=repr)
 @pytest.mark.parametrize("name", ["load", "others"])
-def test_events_of_which_nobody_knows_are_published_again(world: World, error: Exception, name: str) -> None:
+def test_if_it_is_unknown_whether_events_were_published_they_are_published_again(
+    world: World, error: Exception, name: str
+) -> None:
     asks = world.process(FaultAt(0, of=name, before=error))
     assert not asks.processes.has_events("dead/1")
     assert asks.processes.has_events("dead/1")

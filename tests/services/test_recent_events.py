@@ -1,4 +1,4 @@
-"""What the overview says of the last hour, from the events of the process."""
+"""What the overview says about the last hour. It comes from the events of the process."""
 
 from datetime import timedelta
 
@@ -16,7 +16,7 @@ def recent(harness: Harness) -> RecentEvents:
     return recent_events(buffer.page(0, buffer.last, MAX_EVENTS).events, harness.clock.now())
 
 
-def test_it_counts_the_tasks_that_were_resolved_in_the_last_hour_at_most(harness: Harness) -> None:
+def test_the_tasks_that_were_resolved_in_the_last_hour_are_counted(harness: Harness) -> None:
     assert recent(harness).since is None
     harness.complete(harness.claimed())
     harness.clock.advance(HOUR - MINUTE)
@@ -31,7 +31,7 @@ def test_it_counts_the_tasks_that_were_resolved_in_the_last_hour_at_most(harness
 
 
 @pytest.mark.parametrize("retries", [0, 1])
-def test_it_names_the_worker_whose_claim_has_expired(harness: Harness, retries: int) -> None:
+def test_the_worker_whose_claim_expired_is_named(harness: Harness, retries: int) -> None:
     task_id = harness.claimed(retries=retries)
     harness.do_work(CLAIM_TIMEOUT + SECOND)
     [lost] = recent(harness).lost_claims
@@ -41,7 +41,9 @@ def test_it_names_the_worker_whose_claim_has_expired(harness: Harness, retries: 
     assert recent(harness).lost_claims == []
 
 
-def test_a_group_has_stopped_when_a_task_failed_and_what_is_left_is_unscheduled(harness: Harness) -> None:
+def test_a_group_has_stopped_when_a_task_failed_and_all_remaining_tasks_are_unscheduled(
+    harness: Harness,
+) -> None:
     group_id = slugid()
     first = harness.claimed(taskGroupId=group_id)
     harness.create(taskGroupId=group_id, dependencies=[first])

@@ -1,4 +1,4 @@
-"""The resolver looks at tasks: none blocks others, and none is tried for ever."""
+"""The resolver looks at tasks. No task blocks the others, and no task is tried for ever."""
 
 import itertools
 from datetime import datetime, timedelta
@@ -33,13 +33,13 @@ Answer = Next | Exception
 
 
 class Resolving:
-    """A resolver whose advance gives these answers in turn, and then repeats the last."""
+    """A resolver whose ``advance`` gives these answers one after the other, and then repeats the last."""
 
     def __init__(self, *answers: Answer) -> None:
         self.clock = FakeClock(NOW)
         self.ledger = Ledger(self.clock)
         self.is_away = False
-        self.done: list[str] = []  # with the groups
+        self.done: list[str] = []  # what was done with groups
         self.looks: list[tuple[timedelta, Look]] = []
         self._answers = itertools.chain(answers, itertools.repeat(answers[-1]))
         processes, groups = cast(Processes, self), cast(Groups, self)
@@ -65,7 +65,7 @@ class Resolving:
         self.ledger.repeat_later([self.ledger.open(task_id, since, group, is_named=not group)])
 
     def pass_by(self, duration: timedelta) -> list[timedelta]:
-        """The times of all looks until then."""
+        """Let this much time pass. Returns the times of all looks so far."""
         end = self.clock.now() + duration
         self.resolver.handle_all()
         while self.clock.now() < end:
@@ -83,7 +83,7 @@ def seconds(*numbers: int) -> list[timedelta]:
     return [number * SECOND for number in numbers]
 
 
-def test_what_is_owed_is_closed_when_it_is_done_and_the_task_looked_at_when_it_is_due() -> None:
+def test_the_resolver_looks_at_a_task_for_its_missing_effects_and_again_when_it_is_due() -> None:
     resolving = Resolving(Next(NOW + MINUTE), DONE)
     resolving.owe()
     assert resolving.pass_by(HOUR) == [0 * SECOND, MINUTE]
@@ -91,7 +91,7 @@ def test_what_is_owed_is_closed_when_it_is_done_and_the_task_looked_at_when_it_i
     assert resolving.ledger.in_memory() == 0
 
 
-def test_while_the_broker_is_away_it_is_retried_later_and_later_and_when_the_task_is_due() -> None:
+def test_while_the_broker_is_away_the_waits_between_looks_grow_but_a_due_task_is_looked_at() -> None:
     away = Next(NOW + 5 * SECOND, is_complete=False, is_published=False)
     resolving = Resolving(away, away, away, Next(NOW + HOUR, is_complete=False), BrokerAway())
     resolving.owe()
@@ -100,8 +100,8 @@ def test_while_the_broker_is_away_it_is_retried_later_and_later_and_when_the_tas
 
 
 @pytest.mark.parametrize("is_away", [True, False])
-def test_a_marked_task_is_read_again_only_once_the_broker_is_back(is_away: bool) -> None:
-    """All else was done when it was marked."""
+def test_a_marked_task_is_read_again_only_when_the_broker_is_back(is_away: bool) -> None:
+    """When a task is marked, everything except its events has been done."""
     marked = Next(NOW + 30 * SECOND, is_complete=False, is_published=False, is_marked=True)
     resolving = Resolving(marked, Next(NOW + HOUR, is_complete=False, is_marked=True), DONE)
     resolving.owe()
@@ -122,7 +122,7 @@ def test_a_look_that_fails_is_retried_with_growing_delays_and_then_abandoned(log
     assert [entry["event"] for entry in logs] == ["look-failed"] * 11 + ["look-abandoned"]
 
 
-def test_while_storage_is_away_it_is_retried_every_two_seconds_and_never_abandoned() -> None:
+def test_while_storage_is_away_a_look_is_retried_every_two_seconds_and_never_abandoned() -> None:
     resolving = Resolving(*[ServiceUnavailable("away")] * 20, DONE)
     resolving.owe()
     resolving.ledger.note_due(TASK_ID, NOW, 1)
@@ -132,7 +132,7 @@ def test_while_storage_is_away_it_is_retried_every_two_seconds_and_never_abandon
     assert resolving.ledger.in_memory() == 0
 
 
-def test_what_is_owed_to_a_task_whose_row_cannot_be_read_is_dropped() -> None:
+def test_a_task_whose_row_is_corrupt_is_looked_at_only_once() -> None:
     resolving = Resolving(Corrupt("the row cannot be read"))
     resolving.owe()
     assert resolving.pass_by(HOUR) == [0 * SECOND]
@@ -141,7 +141,7 @@ def test_what_is_owed_to_a_task_whose_row_cannot_be_read_is_dropped() -> None:
 
 @pytest.mark.parametrize("group", [GROUP, ""])
 def test_a_missing_task_is_awaited_for_25_seconds_and_then_leaves_its_group(group: str) -> None:
-    """It is named before: if this process dies between, its member row says nothing any more."""
+    """Before it leaves, the row of the process names it, because without a member row nothing else does."""
     resolving = Resolving(MISSING)
     resolving.owe(group)
     assert resolving.pass_by(HOUR) == seconds(0, 25)
@@ -150,16 +150,16 @@ def test_a_missing_task_is_awaited_for_25_seconds_and_then_leaves_its_group(grou
     assert resolving.ledger.in_memory() == 0
 
 
-def test_a_due_task_that_is_missing_has_expired() -> None:
+def test_a_missing_task_that_was_due_has_expired_and_is_not_looked_at_again() -> None:
     resolving = Resolving(MISSING)
     resolving.ledger.note_due(TASK_ID, NOW, 1)
     resolving.ledger.fire()
     assert resolving.pass_by(HOUR) == [0 * SECOND]
 
 
-def test_the_more_tasks_wait_the_more_looks_follow_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_more_tasks_wait_the_fewer_pauses_the_resolver_makes(monkeypatch: pytest.MonkeyPatch) -> None:
     resolving, stop = Resolving(DONE), Event()
-    pauses = [0]  # after so many looks
+    pauses = [0]  # the number of looks before each pause
 
     def pause() -> None:
         pauses.append(len(resolving.looks))
@@ -176,7 +176,7 @@ def test_the_more_tasks_wait_the_more_looks_follow_each_other(monkeypatch: pytes
     assert (at_once[0], at_once[-1]) == (11, 1)
 
 
-def test_a_resolver_that_is_woken_while_it_waits_ends_once_it_must_stop() -> None:
+def test_a_waiting_resolver_can_be_woken_and_stopped() -> None:
     resolving, stop = Resolving(DONE), Event()
     resolving.owe()
     thread = Thread(target=resolving.resolver.run, args=[stop, BackgroundGate()], daemon=True)
@@ -200,8 +200,8 @@ def work(server: Services) -> None:
 
 
 @pytest.mark.parametrize("behind", [-60, 5, 21, 60])
-def test_a_call_by_a_process_with_a_wrong_clock_is_not_taken_for_dead(harness: Harness, behind: int) -> None:
-    """Another looks before the createTask has written its task: it must not leave its group."""
+def test_a_call_of_a_process_with_a_wrong_clock_is_not_taken_for_dead(harness: Harness, behind: int) -> None:
+    """Another process looks before createTask has written the task, and must not remove it from its group."""
     other = harness.replica()
     look = FaultAt(0, of="insert", before=lambda: work(other))
     slow = harness.replica(look, clock=FakeClock(NOW - behind * SECOND))

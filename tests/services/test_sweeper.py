@@ -1,4 +1,4 @@
-"""Tasks are repaired and advanced, also beside corrupt ones: docs/explanation/recovery.md#sweeper."""
+"""The sweeper repairs and advances tasks, even if some are corrupt: docs/explanation/recovery.md#sweeper."""
 
 from collections import Counter
 from datetime import datetime
@@ -42,7 +42,9 @@ def lose_messages(harness: Harness) -> None:
 
 
 @pytest.mark.parametrize("shows", [True, False])
-def test_exactly_what_has_no_message_is_offered_unless_they_are_hidden(harness: Harness, shows: bool) -> None:
+def test_exactly_the_tasks_without_a_message_are_offered_again_if_the_storage_shows_its_messages(
+    harness: Harness, shows: bool
+) -> None:
     tasks = {harness.create() for _ in range(PAGE + 1)}
     lost = harness.receive(1)[0]
     harness.delete(lost)
@@ -52,18 +54,22 @@ def test_exactly_what_has_no_message_is_offered_unless_they_are_hidden(harness: 
     assert offered == {**dict.fromkeys(tasks, 1 if shows else 2), lost.task_id: 1}
 
 
-def test_where_texts_are_hidden_a_sweep_finds_the_task_whose_message_was_taken(harness: Harness) -> None:
+def test_if_the_storage_shows_no_messages_a_sweep_still_finds_the_task_whose_message_is_missing(
+    harness: Harness,
+) -> None:
     services = harness.replica(account=cast(StorageAccount, ShowsMessages(harness.account)))
     task_id, other_id = harness.create(), harness.create()
     own, other = harness.receive()
     proof = ClaimProof(other.lease.message_id, other.lease.receipt, own.signature)
     harness.claim(own, services=services, proof=proof)
-    harness.delete(own)  # as after each claim of the deployed protocol
+    harness.delete(own)  # deployed workers delete the message after each claim
     harness.sweep(11 * MINUTE, services)
     assert (own.task_id, harness.receive_one().task_id) == (task_id, other_id)
 
 
-def test_a_message_is_that_of_a_run_if_it_is_signed_and_in_a_queue_of_its_pool(harness: Harness) -> None:
+def test_a_message_belongs_to_a_run_if_it_is_signed_and_in_a_queue_of_the_tasks_pool(
+    harness: Harness,
+) -> None:
     tasks = sorted(harness.create() for _ in range(7))
     own, next_run, another_run, forged, misplaced, unreadable, _missing = tasks
     lose_messages(harness)
@@ -83,7 +89,7 @@ def test_a_message_is_that_of_a_run_if_it_is_signed_and_in_a_queue_of_its_pool(h
 
 
 @pytest.mark.parametrize("shows", [True, False])
-def test_a_page_that_fails_half_way_offers_nothing_twice(harness: Harness, shows: bool) -> None:
+def test_a_sweep_that_fails_half_way_offers_no_task_twice(harness: Harness, shows: bool) -> None:
     tasks = {harness.create() for _ in range(2)}
     lose_messages(harness)
     fails = FaultAt(1, of="put", before=ServiceUnavailable("away"))
@@ -95,7 +101,7 @@ def test_a_page_that_fails_half_way_offers_nothing_twice(harness: Harness, shows
     assert Counter(message.task_id for message in harness.receive()) == dict.fromkeys(tasks, 1)
 
 
-def test_a_claim_without_message_that_nobody_remembers_ends_ten_minutes_late(harness: Harness) -> None:
+def test_a_claim_whose_message_and_process_are_lost_expires_ten_minutes_late(harness: Harness) -> None:
     task_id = harness.claimed()
     task = harness.task(task_id)
     assert task.held
@@ -109,7 +115,9 @@ def test_a_claim_without_message_that_nobody_remembers_ends_ten_minutes_late(har
 
 
 @pytest.mark.parametrize("call", ["create", "define"])
-def test_a_task_that_nobody_remembers_ends_20_minutes_after_its_deadline(harness: Harness, call: str) -> None:
+def test_a_task_whose_process_is_lost_is_resolved_within_20_minutes_after_its_deadline(
+    harness: Harness, call: str
+) -> None:
     task_id = slugid()
     getattr(harness.services.tasks, call)(task_id, task_body(deadline=format_time(NOW + HOUR)))
     harness.kill_process()
@@ -139,9 +147,9 @@ def test_a_pending_task_that_expires_during_the_sweep_is_skipped(harness: Harnes
     assert [message.task_id for message in harness.receive()] == [other]
 
 
-def test_a_group_with_a_row_of_an_old_version_is_resolved_within_a_day(harness: Harness) -> None:
+def test_a_group_with_a_row_of_an_older_version_is_resolved_within_a_day(harness: Harness) -> None:
     group = slugid()
-    for _ in range(2):  # the first has no row of its own
+    for _ in range(2):  # the first member is in the group's row, so only the second has a row of its own
         harness.do_work()
         harness.run(harness.create(taskGroupId=group))
     harness.events()
@@ -156,9 +164,9 @@ def test_a_group_with_a_row_of_an_old_version_is_resolved_within_a_day(harness: 
         assert (("task-group-resolved", group, None) in harness.events()) is resolved
 
 
-# advancing a task: which effects it repeats, and what it ends
+# advancing a task: which effects are repeated, and when a claim or a task ends
 
-MARGIN = CLAIM_TIMEOUT / 20  # for the clock of another process
+MARGIN = CLAIM_TIMEOUT / 20  # because the clock of another process may differ
 
 
 def advance(
@@ -168,8 +176,8 @@ def advance(
     return server.advance.look(Look(task_id, owed))
 
 
-def test_a_task_remembered_before_its_end_is_read(harness: Harness) -> None:
-    """Another call may have read the task before its end, and remembered it later."""
+def test_an_outdated_task_in_the_cache_does_not_hide_that_the_task_was_resolved(harness: Harness) -> None:
+    """Another call may have read the task before it was resolved and cached it afterwards."""
     task_id = harness.claimed()
     waiting = harness.create(dependencies=[task_id])
     before = harness.storage.tasks.load(task_id)
@@ -201,7 +209,9 @@ def test_a_refused_task_leaves_the_group_that_it_joined(harness: Harness) -> Non
 
 
 @pytest.mark.parametrize(("retries", "state"), [(1, "pending"), (0, "exception")])
-def test_a_claim_of_another_process_ends_a_minute_late(harness: Harness, retries: int, state: str) -> None:
+def test_a_process_ends_the_claim_of_another_process_a_minute_late(
+    harness: Harness, retries: int, state: str
+) -> None:
     task_id = harness.claimed(retries=retries)
     server = harness.replica()
     harness.clock.advance(CLAIM_TIMEOUT)
@@ -214,7 +224,7 @@ def test_a_claim_of_another_process_ends_a_minute_late(harness: Harness, retries
     assert harness.task(task_id).state == state
 
 
-def test_an_expired_task_is_not_registered_again_with_what_it_has_waited_for(harness: Harness) -> None:
+def test_an_expired_task_is_not_registered_again_as_a_dependent(harness: Harness) -> None:
     waiting, calls = harness.create(dependencies=[harness.create()]), CallRecorder()
     server = harness.replica(calls)
     advance(server, waiting, NOW)
@@ -229,8 +239,8 @@ def test_an_unknown_task_is_reported_as_missing(harness: Harness) -> None:
     assert harness.services.advance.end_if_due(slugid()) == Next(exists=False)
 
 
-def test_a_task_whose_events_cannot_be_published_now_is_marked(harness: Harness) -> None:
-    """Its writer may have died before it could do so."""
+def test_a_task_whose_events_cannot_be_published_is_marked(harness: Harness) -> None:
+    """The process that wrote it may have died before it could mark it."""
     task_id = harness.create()
     assert not harness.task(task_id).is_unpublished
     harness.broker.capacity = 0
@@ -239,7 +249,7 @@ def test_a_task_whose_events_cannot_be_published_now_is_marked(harness: Harness)
     assert harness.task(task_id).is_unpublished
 
 
-# a corrupt task does not stop lists, periodic jobs, looks, polls or other dependents
+# a corrupt task does not stop lists, periodic jobs, looks, polls or other tasks
 
 
 def corrupt(harness: Harness, task_id: str) -> None:
@@ -265,7 +275,7 @@ def test_lists_leave_out_a_corrupt_task(harness: Harness) -> None:
         assert found == [*tasks[:2], *tasks[3:]]
 
 
-def test_what_is_owed_to_a_corrupt_task_is_dropped(harness: Harness) -> None:
+def test_a_corrupt_task_is_forgotten_and_the_others_go_on(harness: Harness) -> None:
     unreadable, other = harness.claimed(), harness.claimed()
     corrupt(harness, unreadable)
     harness.do_work(48 * HOUR)
@@ -284,7 +294,7 @@ def test_a_sweep_of_groups_goes_on_after_a_failure(harness: Harness, error: Exce
     assert [entry["event"] for entry in logs] == ["sweep-failed"] * isinstance(error, ValueError)
 
 
-def test_claim_work_drops_the_message_of_a_corrupt_task_alone(harness: Harness, logs: Logs) -> None:
+def test_claim_work_drops_only_the_message_of_a_corrupt_task(harness: Harness, logs: Logs) -> None:
     first, unreadable, last = (harness.create() for _ in range(3))
     corrupt(harness, unreadable)
     claimed = harness.services.claim_work.claim(PROVISIONER, WORKER_TYPE, ALICE, 3, lambda: False)["tasks"]

@@ -1,4 +1,4 @@
-"""The story of a task, and what it waits for where real calls rarely lead."""
+"""The history of a task, and why a task waits in situations that real calls rarely lead to."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -34,7 +34,7 @@ def told(task: Task, *requests: Any) -> list[tuple[str, str]]:
     return [(moment.time[11:19], moment.what) for moment in task_history(task, requests)]
 
 
-def test_a_story_has_the_runs_and_the_changes_of_priority() -> None:
+def test_a_history_has_the_runs_and_the_changes_of_priority() -> None:
     task = running().with_priority("high", NOW + MINUTE)
     task = ended(task, "worker-shutdown", NOW + HOUR)
     until = format_time(NOW + CLAIM_TIMEOUT)
@@ -48,7 +48,7 @@ def test_a_story_has_the_runs_and_the_changes_of_priority() -> None:
     ]
 
 
-def test_a_run_that_was_never_pending_only_says_why_the_task_ended() -> None:
+def test_a_run_that_was_never_pending_only_says_why_the_task_was_resolved() -> None:
     task = transitions.cancel(unscheduled(), NOW + HOUR).task
     assert told(task)[1:] == [("04:04:05", "run 0 is exception (canceled)")]
 
@@ -58,7 +58,7 @@ def request(**fields: Any) -> dict[str, Any]:
     return {"begun": fields["time"], **fields}
 
 
-def test_a_request_is_where_it_began_before_what_it_has_changed() -> None:
+def test_a_request_is_listed_at_the_time_of_its_start_before_the_changes_that_it_made() -> None:
     create = request(endpoint="createTask", begun=format_time(NOW), time=format_time(NOW + MS))
     begun, late = format_time(NOW + 5 * SECOND), format_time(NOW + 20 * SECOND)
     slow = request(endpoint="claimWork", begun=begun, time=late)
@@ -68,7 +68,7 @@ def test_a_request_is_where_it_began_before_what_it_has_changed() -> None:
     assert times[-2] == begun
 
 
-def test_of_azure_neither_polls_nor_a_hidden_message_are_called_missing() -> None:
+def test_on_azure_the_server_sees_no_polls_and_no_messages_and_does_not_call_them_missing() -> None:
     calls = CallStatistics({("pollTaskUrls", ()): Calls(1, NOW, NOW)})
     caller = Caller("provisioner", "worker-Type_1", "client", calls)
     facts = Facts(NOW, {}, [], Peeked([], hidden=3), 0, is_proof_required=False, sees_polls=False)
@@ -77,7 +77,7 @@ def test_of_azure_neither_polls_nor_a_hidden_message_are_called_missing() -> Non
     assert waits["polled"].endswith(" ago. Polls of Azure do not count: this server does not see them.")
 
 
-def test_the_sweeper_is_promised_unless_it_counts_and_another_message_hides_that_one_is_missing() -> None:
+def test_the_explanation_promises_that_the_sweeper_helps_only_if_it_will_notice_the_missing_message() -> None:
     another = PeekedMessage("id", ("another", 0), "lowest", timedelta(0), 0, NOW)
     for needed, is_promised in ((None, True), (1, False), (2, True)):
         facts = Facts(NOW, {}, [], Peeked([another], hidden=0), needed, is_proof_required=False)
@@ -87,7 +87,7 @@ def test_the_sweeper_is_promised_unless_it_counts_and_another_message_hides_that
 
 
 def facts(task: Task, *requests: Any, **more: Any) -> list[dict[str, Any]]:
-    """The moments as they are answered, without those of the kind change."""
+    """The moments in the form of an answer, without those of the kind change."""
     wires = [dict(moment.to_wire()) for moment in task_history(task, requests, **more)]
     return [wire for wire in wires if wire.pop("time") and wire["kind"] != "change"]
 
@@ -98,7 +98,7 @@ def of_message(endpoint: str, at: timedelta, **fields: Any) -> dict[str, Any]:
     )
 
 
-def test_a_claim_of_several_tasks_is_until_the_end_that_this_task_has() -> None:
+def test_a_claim_of_several_tasks_shows_the_taken_until_of_this_task() -> None:
     claims = [
         {"taskId": task_id, "runId": run_id, "takenUntil": format_time(NOW + HOUR * (run_id + 1))}
         for run_id, task_id in enumerate(("another", TASK_ID))
@@ -107,7 +107,7 @@ def test_a_claim_of_several_tasks_is_until_the_end_that_this_task_has() -> None:
     assert (claim["runId"], claim["takenUntil"]) == (1, format_time(NOW + 2 * HOUR))
 
 
-def test_a_poll_hides_the_message_for_the_time_that_its_url_says_or_half_a_minute() -> None:
+def test_a_poll_hides_the_message_for_the_time_in_its_url_or_for_half_a_minute() -> None:
     messages = [{}, {"taskId": "another", "runId": 5}, *MESSAGES]
     for path, seconds in (("/q/messages?visibilitytimeout=300&***", 300), ("/q", 30)):
         [poll] = facts(pending(), of_message("azure.receive", MINUTE, messages=messages) | {"path": path})
@@ -119,7 +119,7 @@ def test_a_poll_hides_the_message_for_the_time_that_its_url_says_or_half_a_minut
     assert poll["message"] == "hidden", "though it is claimed in the millisecond of the answer"
 
 
-def test_the_message_of_a_pending_run_is_gone_when_a_worker_deletes_it_or_a_fault_loses_it() -> None:
+def test_the_message_of_a_pending_run_is_gone_if_a_worker_deletes_it_or_a_fault_loses_it() -> None:
     deleted = of_message("azure.delete", MINUTE, runId=0) | {"status": 204}
     refused = of_message("azure.delete", 2 * MINUTE, runId=0) | {"status": 404}
     lost = of_message("azure.receive", 3 * MINUTE, runId=0, messages=[], fault="12345678")
@@ -128,7 +128,7 @@ def test_the_message_of_a_pending_run_is_gone_when_a_worker_deletes_it_or_a_faul
     assert [moment["kind"] for moment in moments] == ["request", "request", "fault"]
 
 
-def test_what_happens_to_a_duplicate_says_nothing_of_the_message_that_a_claim_holds() -> None:
+def test_what_happens_to_a_duplicate_does_not_change_the_message_that_a_claim_holds() -> None:
     task = with_last_run(running(), started=NOW + SECOND)
     polls = [of_message("azure.receive", at, messages=MESSAGES) for at in (0 * MS, MINUTE, CLAIM_TIMEOUT)]
     assert [poll.get("message") for poll in facts(task, *polls)] == ["hidden", None, "hidden"]
@@ -136,7 +136,7 @@ def test_what_happens_to_a_duplicate_says_nothing_of_the_message_that_a_claim_ho
     assert [poll.get("message") for poll in facts(retried, *polls)] == ["hidden", None]
 
 
-def test_the_queue_deletes_the_message_of_a_claimed_task_that_ends_and_of_no_other() -> None:
+def test_the_queue_deletes_only_the_message_of_a_task_that_is_resolved_while_it_is_claimed() -> None:
     def last(task: Task) -> Any:
         wires = [moment.to_wire() for moment in task_history(task)]
         return [wire.get("message") for wire in wires if wire.get("state") in ("completed", "exception")]
@@ -150,7 +150,7 @@ def clock(begin: timedelta, end: timedelta, what: str = "moved") -> Moment:
     return Moment(format_time(NOW + begin), what, "clock", {"movedTo": format_time(NOW + end)})
 
 
-def test_moves_of_the_clock_before_and_after_the_life_of_a_task_are_left_out() -> None:
+def test_moves_of_the_clock_before_a_task_was_created_and_after_it_was_resolved_are_left_out() -> None:
     moves = [
         clock(-MINUTE, timedelta(0), "before"),
         clock(timedelta(0), timedelta(0), "frozen when it was created, or before"),
@@ -166,7 +166,7 @@ def test_moves_of_the_clock_before_and_after_the_life_of_a_task_are_left_out() -
     assert facts(running(), clock_moves=moves) == [together], "equal moves in a row are one"
 
 
-def test_reclaims_in_a_row_stay_apart_since_they_end_differently() -> None:
+def test_reclaims_in_a_row_are_listed_separately_if_their_taken_until_differs() -> None:
     reclaims = [
         request(
             endpoint="reclaimTask",
@@ -183,7 +183,7 @@ def names(told: list[Moment]) -> list[str]:
     return [it.facts.get("endpoint") or it.what.partition(" (")[0].partition(":")[0] for it in told]
 
 
-def test_under_a_frozen_clock_moments_are_in_the_order_in_which_they_happened() -> None:
+def test_with_a_frozen_clock_moments_are_in_the_order_in_which_they_happened() -> None:
     now = format_time(NOW)
     moves = [
         Moment(now, "frozen", "clock", {"movedTo": now, "frozen": True}),
@@ -229,12 +229,12 @@ def test_under_a_frozen_clock_moments_are_in_the_order_in_which_they_happened() 
     assert names(told)[-4:] == ["run 0 is completed", "rerunTask", "run 1 is pending", event.what]
 
 
-def test_a_message_of_a_changed_priority_is_visible_in_the_other_queue() -> None:
+def test_after_a_change_of_priority_the_message_is_visible_in_the_other_queue() -> None:
     [*_, change] = task_history(pending().with_priority("high", NOW + MINUTE))
     assert change.facts == {"priority": "high", "message": "visible"}
 
 
-def test_a_task_that_was_created_by_a_clock_ahead_is_defined_before_it_is_pending() -> None:
+def test_a_task_created_by_a_server_whose_clock_is_ahead_is_still_defined_before_it_is_pending() -> None:
     first, second = task_history(with_last_run(pending(), scheduled=NOW - MINUTE))
     assert first.what.startswith("defined")
     assert first.time == second.time == format_time(NOW - MINUTE)

@@ -28,7 +28,10 @@ POOL = f"{PROVISIONER}/{WORKER_TYPE}"
 
 
 class Reading:
-    """Counts the reads of a page of tasks. Each waits for ``go_on``, and raises ``error`` if it is set."""
+    """Counts the reads of pages of tasks.
+
+    Each read waits for ``go_on``, then raises ``error`` if it is set.
+    """
 
     def __init__(self) -> None:
         self.count = 0
@@ -53,7 +56,7 @@ def counts(services: Services) -> tuple[int, int]:
     return services.task_queues.counts([POOL])[0]
 
 
-def test_changes_of_this_process_are_counted_at_once_without_a_read() -> None:
+def test_the_counts_show_changes_of_this_process_immediately_and_without_a_read() -> None:
     """Held messages, duplicates and waiting dependents are not counted."""
     harness, reading = Harness(), Reading()
     services = harness.replica(reading, caches_tasks=True)
@@ -77,7 +80,7 @@ def test_changes_of_this_process_are_counted_at_once_without_a_read() -> None:
     assert reading.count == 1
 
 
-def test_what_is_known_without_a_read_is_all_of_a_process_that_is_alone(harness: Harness) -> None:
+def test_a_process_that_is_alone_knows_all_counts_without_a_read(harness: Harness) -> None:
     queues = harness.services.task_queues
     assert queues.known_counts(is_alone=True) is None
     queues.open_counts()
@@ -89,7 +92,7 @@ def test_what_is_known_without_a_read_is_all_of_a_process_that_is_alone(harness:
     assert {key: value.count for key, value in known.items()} == {(POOL, "lowest", "pending"): 1}
 
 
-def test_changes_of_other_processes_are_counted_after_2_seconds() -> None:
+def test_the_counts_show_changes_of_other_processes_after_2_seconds() -> None:
     harness, reading = Harness(), Reading()
     services = harness.replica(reading, caches_tasks=True)
     assert counts(services) == (0, 0)
@@ -100,7 +103,7 @@ def test_changes_of_other_processes_are_counted_after_2_seconds() -> None:
     assert (counts(services), reading.count) == ((1, 0), 2)
 
 
-def test_at_most_a_quarter_of_the_time_is_spent_reading() -> None:
+def test_a_process_spends_at_most_a_quarter_of_its_time_on_reading_tasks() -> None:
     harness, reading = Harness(), Reading()
     services = harness.replica(reading, caches_tasks=True)
     reading.on_read = lambda: harness.clock.advance(5 * SECOND)
@@ -110,7 +113,7 @@ def test_at_most_a_quarter_of_the_time_is_spent_reading() -> None:
         assert reading.count == expected
 
 
-def test_concurrent_calls_share_a_reading_and_its_failure() -> None:
+def test_concurrent_calls_share_one_reading_or_its_error() -> None:
     harness, reading = Harness(), Reading()
     harness.create()
     for error in (ServiceUnavailable("storage is away"), None):
@@ -169,12 +172,13 @@ for harness, read in (
 
 
 @pytest.mark.processes
-def test_other_requests_go_on_while_rows_are_read() -> None:
+def test_other_requests_are_answered_while_rows_are_read() -> None:
     ran = subprocess.run([sys.executable, "-c", COUNTED], capture_output=True, text=True, check=True)
     assert all(int(turns) >= 5 for turns in ran.stdout.split()), ran.stdout
 
 
-# what is listed: pages are limited in items and in bytes; tasks are found by words; messages stay unread
+# lists: their pages are limited in items and in bytes, a search finds tasks by words, listing leaves messages
+# unread
 
 KIB = 1024
 
@@ -186,7 +190,7 @@ def numbers(count: int) -> list[int]:
 def filled(
     sizes: list[int | None], limit: int = 1000, concurrency: int = 1
 ) -> tuple[list[int], int | None, int]:
-    """The sizes of a page's items, the row behind which the list continues, how many rows were rendered."""
+    """The sizes of a page's items, the row behind which the next page begins, and how many rows were read."""
     rendered = []
 
     def render(row: int) -> bytes | None:
@@ -200,7 +204,7 @@ def filled(
 
 
 @pytest.mark.parametrize("concurrency", [1, 4])
-def test_a_page_exceeds_its_size_by_one_item_at_most(concurrency: int) -> None:
+def test_a_page_exceeds_its_size_limit_by_at_most_one_item(concurrency: int) -> None:
     small: list[int | None] = [KIB] * (4 * KIB - 1)
     sizes, after, _ = filled([*small, 1024 * KIB, 1], 10_000, concurrency)
     assert sum(sizes) <= MAX_PAGE_BYTES + 1024 * KIB
@@ -222,7 +226,7 @@ def test_at_most_eight_pages_are_read_at_once() -> None:
     assert met == []
 
 
-def test_items_rendered_for_a_full_page_are_on_the_next_page() -> None:
+def test_items_that_did_not_fit_on_a_page_are_on_the_next() -> None:
     assert filled([1100 * KIB] * 10, 1000, concurrency=4) == ([1100 * KIB] * 3, 3, 4)
 
 
@@ -259,7 +263,7 @@ def test_a_task_is_found_by_state_worker_type_and_all_words(harness: Harness) ->
     assert search(harness, group_id=build, state="failed") == ([], None)
 
 
-def test_a_search_that_ends_before_all_tasks_says_where_to_look_further(
+def test_a_search_that_stops_before_the_last_task_says_where_to_continue(
     harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old = named(harness, "needle")
@@ -274,7 +278,9 @@ def test_a_search_that_ends_before_all_tasks_says_where_to_look_further(
     assert search(harness, "needle", limit=1)[0] == []
 
 
-def test_messages_of_all_priorities_are_shown_with_when_they_are_visible(harness: Harness) -> None:
+def test_messages_of_all_priorities_are_shown_with_the_time_at_which_they_become_visible(
+    harness: Harness,
+) -> None:
     task_id = harness.create()
     harness.storage.work_queues.put(HIGH, "no work message", HOUR, 5 * MINUTE)
     harness.clock.advance(MINUTE)
@@ -287,17 +293,17 @@ def test_messages_of_all_priorities_are_shown_with_when_they_are_visible(harness
     assert peeked.hidden == 0
 
 
-def test_a_queue_with_as_many_messages_as_are_shown_may_have_more(harness: Harness) -> None:
+def test_if_a_queue_has_as_many_messages_as_can_be_shown_there_may_be_more(harness: Harness) -> None:
     for number in range(MAX_COUNT + 1):
         harness.storage.work_queues.put(QUEUE, str(number), HOUR, 0 * HOUR)
     peeked = Peeking(harness.storage.work_queues, harness.clock).messages(PROVISIONER, WORKER_TYPE)
     assert (len(peeked.messages), peeked.hidden) == (MAX_COUNT, 1)
 
 
-def test_a_worker_gets_urls_of_all_queues_from_15_minutes_ago_for_30_minutes_from_now(
+def test_a_worker_gets_urls_of_all_queues_that_are_valid_from_15_minutes_ago_until_in_30_minutes(
     harness: Harness,
 ) -> None:
-    """The tests in tests/stores show that the URLs work."""
+    """tests/stores shows that the URLs work."""
     answer = harness.services.polling.poll_urls(PROVISIONER, WORKER_TYPE, "client")
     assert answer["expires"] == "2030-01-02T03:34:05.678Z"
     assert len(answer["queues"]) == len(PRIORITIES)

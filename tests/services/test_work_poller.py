@@ -1,4 +1,4 @@
-"""Waiting requests of a pool share polls, and a process is told what others offer."""
+"""Waiting requests of a pool share their polls, and a process learns what other processes offer."""
 
 import threading
 from collections import Counter
@@ -28,7 +28,7 @@ NO_DELAY = timedelta(0)
 
 
 class PassingWaiter(SystemWaiter):
-    """The clock advances by the time that a request waits; then ``after`` is called."""
+    """A wait advances the clock instead of waiting. Then it calls ``after``."""
 
     def __init__(self, clock: FakeClock) -> None:
         self.clock = clock
@@ -42,15 +42,17 @@ class PassingWaiter(SystemWaiter):
 
 
 class FlagWaiter(SystemWaiter):
-    """No time passes: a wait ends when there is something to do."""
+    """A wait takes no time on the clock. It ends when there is something to do."""
 
     def wait(self, flag: Flag, seconds: float) -> bool:
         return flag.wait(max(30, seconds))
 
 
 class Scene:
-    """A poller, and what it asks: ``polls`` are the priorities of the queues, ``counts`` how many messages it
-    asked for, ``times`` the seconds since the begin at which it polled.
+    """A poller and its polls.
+
+    ``polls`` are the priorities of the queues that it polled, ``counts`` how many messages it asked for, and
+    ``times`` when, in seconds since the beginning.
     """
 
     def __init__(self, tells: bool = False) -> None:
@@ -63,7 +65,7 @@ class Scene:
         self.counts: list[int] = []
         self.times: list[float] = []
         self.released: list[str] = []
-        self.disconnected: set[int] = set()  # the numbers of requests of ``asked_together``, from 1
+        self.disconnected: set[int] = set()  # the numbers of requests in ``asked_together``, counted from 1
         self.during: Callable[[], object] = lambda: None
         self.offers = self.world.process().offers if tells else None
         self.waiter = PassingWaiter(self.clock)
@@ -96,7 +98,7 @@ class Scene:
         is_disconnected: Callable[[], bool] = lambda: False,
         worker_type: str = WORKER_TYPE,
     ) -> list[str]:
-        """What a request gets that waits; without a timeout, what it gets without a wait."""
+        """What a request gets. It waits until the timeout. Without a timeout it does not wait."""
         request = WaitingRequest(count, is_disconnected, self.clock.monotonic())
         polled = self.poller.wait((PROVISIONER, worker_type), request, timeout or MS)
         return [message.text for _, message in polled]
@@ -106,7 +108,7 @@ class Scene:
 
     @contextmanager
     def asked_together(self, *counts: int) -> Iterator[list[Future[list[str]]]]:
-        """Requests that all wait before the first poll begins; at the end all are answered."""
+        """Requests that all wait before the first poll begins. When the block ends, all are answered."""
         self.poller = self.new_poller(FlagWaiter())
         asked: list[Future[list[str]]] = []
         with ThreadPoolExecutor(len(counts)) as threads:
@@ -127,7 +129,7 @@ def scene() -> Scene:
     return Scene()
 
 
-def test_a_receive_asks_for_32_messages_at_most(scene: Scene) -> None:
+def test_one_poll_asks_for_at_most_32_messages(scene: Scene) -> None:
     scene.offer(*map(str, range(40)), priority="highest")
     with scene.asked_together(32, 4) as asked:
         assert [len(each.result(60)) for each in asked] == [32, 4]
@@ -141,7 +143,9 @@ def test_messages_are_given_to_the_waiting_requests_in_turn(scene: Scene) -> Non
 
 
 @pytest.mark.parametrize("moment", ["received", "given"])
-def test_messages_that_no_request_waits_for_are_released_and_other_processes_are_told(moment: str) -> None:
+def test_messages_that_no_request_waits_for_are_released_and_announced_to_other_processes(
+    moment: str,
+) -> None:
     scene = Scene(tells=True)
     there = scene.world.process().offers
 
@@ -161,14 +165,16 @@ def test_messages_that_no_request_waits_for_are_released_and_other_processes_are
     assert told == [QUEUES["highest"]]
 
 
-def test_the_request_with_the_fewest_messages_gets_the_next_and_is_answered_with_fewer(scene: Scene) -> None:
+def test_the_next_message_goes_to_the_request_with_the_fewest_and_no_request_waits_to_be_full(
+    scene: Scene,
+) -> None:
     scene.offer("high", priority="high")
     scene.offer("low", priority="low")
     with scene.asked_together(2, 2) as asked:
         assert [each.result(60) for each in asked] == [["high"], ["low"]]
 
 
-def test_when_the_request_that_polls_has_its_message_the_next_one_polls(scene: Scene) -> None:
+def test_when_the_request_that_polls_has_its_message_the_next_request_polls(scene: Scene) -> None:
     scene.offer("high", priority="high")
     scene.offer("low", priority="low")
     with scene.asked_together(1, 0, 1) as asked:
@@ -183,14 +189,14 @@ def test_an_empty_queue_is_polled_again_after_the_interval(scene: Scene) -> None
     assert scene.polls == [*PRIORITIES] * 3
 
 
-def test_the_next_request_asks_no_queue_that_was_empty_just_now(scene: Scene) -> None:
+def test_the_next_request_does_not_poll_a_queue_that_was_empty_a_moment_ago(scene: Scene) -> None:
     for worker_type in (WORKER_TYPE, WORKER_TYPE, *map(str, range(1000)), WORKER_TYPE):
         scene.ask(worker_type=worker_type)
         scene.clock.advance(-MS)
     assert len(scene.polls) == 1002 * len(PRIORITIES), "the pool was forgotten for 1,000 others"
 
 
-def test_an_offer_during_the_poll_of_its_queue_is_polled_next(scene: Scene) -> None:
+def test_a_message_that_arrives_while_its_queue_is_polled_is_polled_next(scene: Scene) -> None:
     def offer() -> None:
         if scene.polls[-1] == "high":
             scene.during = lambda: None
@@ -202,7 +208,7 @@ def test_an_offer_during_the_poll_of_its_queue_is_polled_next(scene: Scene) -> N
     assert (scene.polls, scene.times) == ([*PRIORITIES, "high"], [0])
 
 
-def test_an_offer_while_no_request_waits_is_polled_by_the_next(scene: Scene) -> None:
+def test_a_message_that_arrives_while_no_request_waits_goes_to_the_next_request(scene: Scene) -> None:
     assert scene.ask() == []
     scene.offer("a task", priority="high")
     scene.poller.on_offer(QUEUES["high"])
@@ -216,12 +222,12 @@ def test_no_request_waits_longer_because_storage_is_slow(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("count", [0, 1])
-def test_a_request_ends_soon_after_its_client_has_disconnected(scene: Scene, count: int) -> None:
+def test_a_request_ends_soon_after_its_client_disconnected(scene: Scene, count: int) -> None:
     assert scene.ask(count, HOUR, lambda: scene.clock.monotonic() - scene.begin > 6 * SECOND) == []
     assert scene.clock.monotonic() - scene.begin <= 10 * SECOND
 
 
-def test_the_request_that_polls_ends_those_whose_clients_have_disconnected(scene: Scene) -> None:
+def test_the_polling_request_also_ends_the_requests_of_disconnected_clients(scene: Scene) -> None:
     with scene.asked_together(1, 1) as asked:
         assert wait_until(lambda: len(scene.polls) == len(PRIORITIES))
         scene.disconnected.add(2)
@@ -231,15 +237,15 @@ def test_the_request_that_polls_ends_those_whose_clients_have_disconnected(scene
         assert not asked[0].done()
 
 
-def test_nothing_is_polled_before_a_move_of_the_clock_has_ended(scene: Scene) -> None:
+def test_nothing_is_polled_until_a_move_of_the_clock_has_ended(scene: Scene) -> None:
     scene.offer("a task")
     with scene.asked_together(1) as asked:
         assert asked[0].result(60) == ["a task"]
     assert scene.times == [0.001], "the time when the gate opened"
 
 
-def test_few_worker_types_are_polled_at_a_time_and_one_with_new_work_at_once() -> None:
-    """A client that waits on 1,200 pools would slow all other calls."""
+def test_few_pools_are_polled_at_a_time_but_a_pool_with_a_new_message_is_polled_immediately() -> None:
+    """Otherwise a client that waits for 1,200 pools would slow down all other calls."""
     polled: list[str] = []
     go_on = threading.Event()
 
@@ -272,7 +278,7 @@ def test_few_worker_types_are_polled_at_a_time_and_one_with_new_work_at_once() -
     assert Counter(polled) == {f"w{number}": len(PRIORITIES) for number in range(8)} | {"waiting": 8}
 
 
-def test_a_poll_whose_turn_comes_when_its_request_is_over_is_left_to_the_next() -> None:
+def test_a_request_that_is_over_before_its_turn_to_poll_gives_the_turn_to_the_next() -> None:
     polled: list[str] = []
     held_up: list[Flag] = []
     go_on = threading.Event()
@@ -311,7 +317,7 @@ def test_a_poll_whose_turn_comes_when_its_request_is_over_is_left_to_the_next() 
     assert "short" not in polled
 
 
-def test_an_empty_queue_is_polled_seldom_while_other_processes_tell_of_their_offers() -> None:
+def test_an_empty_queue_is_polled_rarely_while_other_processes_announce_their_messages() -> None:
     scene = Scene(tells=True)
     offers = scene.offers
     assert offers

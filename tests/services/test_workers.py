@@ -1,4 +1,4 @@
-"""Provisioners, pools and workers: active, declared, quarantined, listed; and how they call."""
+"""Provisioners, pools and workers: their records, declarations, quarantines, lists and calls."""
 
 from typing import Any
 
@@ -37,7 +37,7 @@ def workers(harness: Harness) -> Workers:
 
 
 def call(workers: Workers, worker: Worker = ALICE, *task_ids: str) -> None:
-    """A claimWork that claims run 0 of these tasks, and is written."""
+    """A claimWork call that claims run 0 of these tasks. Its record is written."""
     with workers.call(worker_path(*POOL, worker), (CLAIM_WORK, ())) as claims:
         claims += [(task_id, 0) for task_id in task_ids]
     workers.flush()
@@ -47,7 +47,7 @@ def tasks(workers: Workers, path: RecordPath = ALICES) -> list[str]:
     return [task["taskId"] for task in workers.describe(path)["recentTasks"]]
 
 
-def test_a_call_costs_a_write_and_more_only_once_in_half_an_hour(harness: Harness) -> None:
+def test_the_record_of_a_call_costs_one_write_and_only_once_in_half_an_hour_more(harness: Harness) -> None:
     calls = CallRecorder()
     workers = harness.replica(calls).workers
     call(workers)
@@ -66,7 +66,7 @@ def test_a_call_costs_a_write_and_more_only_once_in_half_an_hour(harness: Harnes
     assert calls.names == ["worker.replace"] * 3
 
 
-def test_a_call_reads_a_record_that_is_five_seconds_old_for_its_quarantine(harness: Harness) -> None:
+def test_a_quarantine_is_noticed_within_five_seconds(harness: Harness) -> None:
     calls = CallRecorder()
     workers = harness.replica(calls).workers
     call(workers)
@@ -82,7 +82,7 @@ def test_a_call_reads_a_record_that_is_five_seconds_old_for_its_quarantine(harne
     ("error", "events"),
     [(AWAY, []), (ValueError("a defect"), ["worker-not-recorded"]), (Corrupt("logged already"), [])],
 )
-def test_a_claim_succeeds_whose_record_cannot_be_written(
+def test_a_claim_succeeds_even_if_its_record_cannot_be_written(
     harness: Harness, error: Exception, events: list[str], logs: Logs
 ) -> None:
     call(harness.services.workers)
@@ -95,7 +95,7 @@ def test_a_claim_succeeds_whose_record_cannot_be_written(
     assert tasks(services.workers) == ([task_id] if error is AWAY else [])
 
 
-def test_calls_while_storage_is_away_are_kept_up_to_a_limit(harness: Harness, logs: Logs) -> None:
+def test_while_storage_is_away_calls_are_kept_up_to_a_limit(harness: Harness, logs: Logs) -> None:
     calls = harness.replica(FaultAt(0, of="worker.load_client", before=AWAY)).calls
     for _ in range(1001):
         calls.record_call(CallingClient(*POOL, "client"), (CLAIM_WORK, ()))
@@ -103,7 +103,7 @@ def test_calls_while_storage_is_away_are_kept_up_to_a_limit(harness: Harness, lo
     assert [line["event"] for line in logs] == ["worker-not-recorded"]
 
 
-def test_a_claim_fails_while_it_is_not_known_whether_its_worker_is_quarantined(harness: Harness) -> None:
+def test_a_claim_fails_while_it_is_unknown_whether_the_worker_is_quarantined(harness: Harness) -> None:
     task_id = harness.create()
     services = harness.replica(FaultAt(0, of="worker.load", before=AWAY))
     message = harness.receive_one()
@@ -112,7 +112,7 @@ def test_a_claim_fails_while_it_is_not_known_whether_its_worker_is_quarantined(h
     assert harness.states(task_id) == ["pending"]
 
 
-def test_a_record_that_others_change_all_the_time_is_unavailable(harness: Harness) -> None:
+def test_if_others_change_a_record_all_the_time_the_call_is_service_unavailable(harness: Harness) -> None:
     def always_changed(name: str, act: Any) -> Any:
         if name == "worker.replace":
             raise Changed
@@ -123,7 +123,9 @@ def test_a_record_that_others_change_all_the_time_is_unavailable(harness: Harnes
         harness.replica(always_changed).workers.declare(ABOVE, {"description": "another"})
 
 
-def test_a_provisioner_of_today_ends_with_its_last_pool(harness: Harness, workers: Workers) -> None:
+def test_for_todays_clients_a_provisioner_expires_with_its_last_pool(
+    harness: Harness, workers: Workers
+) -> None:
     def expires(record: WorkerRecord) -> bytes:
         return format_time(record.expires).encode()
 
@@ -150,7 +152,7 @@ def test_a_provisioner_does_not_expire_before_its_worker_types(workers: Workers)
         assert workers.describe(ABOVE)["expires"] == format_time(NOW + moved * DAY)
 
 
-def test_a_list_can_have_only_or_no_quarantined_workers(workers: Workers) -> None:
+def test_a_list_can_show_only_quarantined_workers_or_none_of_them(workers: Workers) -> None:
     def listed(*, is_quarantined: bool) -> list[bytes]:
         page = workers.list(POOL, (), 9, lambda record: record.path[-1].encode(), is_quarantined)
         return [*page.items]
@@ -169,14 +171,14 @@ def test_a_quarantine_is_kept_when_the_worker_claims_concurrently(harness: Harne
     assert answer["quarantineUntil"] == format_time(NOW + DAY)
 
 
-def test_a_claim_of_a_quarantined_worker_is_a_conflict_and_its_run_is_offered_again(
+def test_a_claim_by_a_quarantined_worker_is_a_conflict_and_the_run_is_offered_again(
     harness: Harness, workers: Workers
 ) -> None:
     task_id = harness.create()
     workers.declare(ALICES, {})
     workers.quarantine(ALICES, NOW + DAY)
     message = harness.receive_one()
-    for _ in range(3):  # a draft worker never deletes its message
+    for _ in range(3):  # workers of the draft protocol never delete their message
         with pytest.raises(
             errors.RequestConflict, match=r"group/alice.*quarantined until 2030-01-03T03:04:05"
         ):
@@ -189,13 +191,13 @@ def test_a_claim_of_a_quarantined_worker_is_a_conflict_and_its_run_is_offered_ag
 
 
 def reported(services: Services) -> dict[tuple[str, ...], int]:
-    """How often each call is reported for the last day: the method, the caller, and what was missing."""
+    """How often each kind of call is reported for the last day: method, caller, and missing proofs."""
     (pool,) = services.migration_report.report(DAY)["workerTypes"]
     assert (pool["provisionerId"], pool["workerType"]) == POOL
     return {(call["method"], call["caller"], *call["missing"]): call["count"] for call in pool["calls"]}
 
 
-def test_every_process_reports_the_calls_of_all_refused_ones_too(harness: Harness) -> None:
+def test_every_process_reports_the_calls_of_all_processes_refused_calls_too(harness: Harness) -> None:
     clients = ["client", "client", "task-client/VLdaX5vAQ0iW8JIr3sGQZw/0/on/group/bob/until/1893553445"]
     for client_id in clients:
         process = harness.replica()
@@ -210,7 +212,7 @@ def test_every_process_reports_the_calls_of_all_refused_ones_too(harness: Harnes
         harness.services.claims.claim(harness.task(task_id), 0, BOB, ClaimProof("id", "receipt", "wrong"))
     harness.run(task_id)
     call(harness.services.workers)
-    harness.services.calls.record_read("reader", ("status", ()))  # no call for work
+    harness.services.calls.record_read("reader", ("status", ()))  # reads do not count as calls for work
     assert "reader" not in [caller.name for caller in harness.services.calls.callers()]
     assert reported(harness.services) == {
         (POLL_TASK_URLS, "client"): 2,
