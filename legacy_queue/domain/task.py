@@ -59,9 +59,11 @@ class Run:
 
     @property
     def summary(self) -> str:
-        """``run 0 is exception (claim-expired)``, for a sentence."""
-        reason = f" ({self.reason_resolved})" if self.state == "exception" else ""
-        return f"run {self.run_id} is {self.state}{reason}"
+        """``run 0 is running``, ``run 0 completed`` or ``run 0 ended as exception (claim-expired)``."""
+        words = f"is {self.state}" if self.reason_resolved is None else self.state
+        if self.state == "exception":
+            words = f"ended as exception ({self.reason_resolved})"
+        return f"run {self.run_id} {words}"
 
     def is_pending(self, time: datetime) -> bool:
         """Whether the run was pending at that time."""

@@ -24,17 +24,17 @@ _PAUSE = 60  # seconds between two entries that are worth saying
 
 # Each has a contrast of 3:1 or more to white and to #0d1117. What differs in color differs in shape, too.
 BLUE, GREEN, RED, AMBER, PURPLE = "#2f81f7", "#2e8b57", "#d1453b", "#b7791f", "#8b5cf6"
-# what happens when a wait is over
+# what happens at the `until` of a wait
 _ENDS = {
     "claimed": "the claim ends (takenUntil)",
     "received": "the message is visible again",
     "delayed": "the message is visible",
     "quarantined": "the first quarantine ends",
-    "running-canceled": "the last of those claims ends",
-    "message-missing": "the sweeper has looked for the message",
-    "deadline": "the deadline",
+    "running-canceled": "the last claim of those tasks ends",
+    "message-missing": "the latest time at which the sweeper offers the run again",
+    "deadline": "the deadline ends the task",
 }
-# what storage shows of the message now
+# where the message is now, by what storage shows
 _SHOWN = {
     **dict.fromkeys(("visible", "behind"), "visible"),
     **dict.fromkeys(("received", "delayed"), "hidden"),
@@ -105,7 +105,7 @@ STYLE = """.history { list-style: none; margin: 0; padding: 0 0 10px }
 
 
 class _Part(NamedTuple):
-    """A part of the lane at ``x``, from an entry to the next part, or until a time that comes first."""
+    """A part of the lane at ``x``: from an entry to the next part, or to ``until`` if that comes first."""
 
     x: float
     moment: int
@@ -115,7 +115,7 @@ class _Part(NamedTuple):
 
 
 class _Row(NamedTuple):
-    """``kind`` is that of the entry, or "now" or "coming" for what is expected."""
+    """A row of the list. ``kind`` is that of an entry, or "now", or "coming" if it is expected."""
 
     time: str
     words: str
@@ -123,15 +123,15 @@ class _Row(NamedTuple):
 
 
 def history_html(answer: Mapping[str, Any], prefix: str = "moment-") -> str:
-    """The list for an answer of inspectTask. The row of each entry has the id ``<prefix><index>``.
+    """The list for an answer of inspectTask, with the id ``<prefix><index>`` for each row.
 
-    ``STYLE`` has the rules that it needs, and ``legend_html`` explains the shapes.
+    It needs ``STYLE``. ``legend_html`` explains the shapes.
     """
     return "\n".join(_Picture(answer, prefix).drawn())
 
 
 def legend_html() -> str:
-    """What the shapes of the picture mean: a list for each lane."""
+    """The legend: for each lane, a list of its shapes and what they mean."""
     html = ""
     for lane, shapes in _LEGEND.items():
         items = (f"<li>{_sample(style)}{words}</li>" for style, words in shapes.items())
@@ -206,8 +206,8 @@ class _Picture:
         yield _path(_kind(moment), self._right)
 
     def _parts(self) -> Iterator[_Part]:
-        """What begins in the lanes. Where storage shows another message than the last one, nobody has seen
-        what became of it.
+        """The parts of all lanes, in order. If storage does not show the message where the last entry left
+        it, nobody saw what became of it: then its last part is "unknown".
         """
         parts = sorted(self._begun())
         shown = [_SHOWN[wait["situation"]] for wait in self._waits if wait["situation"] in _SHOWN]
@@ -222,7 +222,7 @@ class _Picture:
                 yield part
 
     def _begun(self) -> Iterator[_Part]:
-        """What begins in the lanes with each entry."""
+        """The parts that begin at each entry."""
         asked = [moment for moment in self._story if "endpoint" in moment and "takenUntil" in moment]
         claims = {each["runId"]: each["takenUntil"] for each in asked if each["endpoint"] != "reclaimTask"}
         for index, moment in enumerate(self._story):
@@ -230,7 +230,7 @@ class _Picture:
             if moment["kind"] == "gap":
                 yield from (_Part(lane, index, "gap") for lane in (_MESSAGE, *map(self._lane, self._runs)))
             elif moment.get("state") == "running":
-                # the row of the task has its last takenUntil: only the journal has that of the claim
+                # the entry has the takenUntil of the last reclaim: only the journal has that of the claim
                 run_id = moment["runId"]
                 first = claims.get(run_id, until)
                 yield _Part(self._lane(run_id), index, "running", first, run_id in claims)
@@ -243,7 +243,7 @@ class _Picture:
                 yield _Part(_MESSAGE, index, moment["message"], until)
 
     def _draw(self, part: _Part, after: int | None) -> None:
-        """The part, and the message that is visible again when the part ends by itself."""
+        """Draw the part. If it ends by itself, the message is visible again after it."""
         until = self._y(part.until) if part.until else inf
         now = min(len(self._story), len(self._rows) - 1)
         end = after if after is not None else max(now, until) if part.until else now
@@ -267,7 +267,7 @@ class _Picture:
             )
 
     def _bar(self, part: _Part, bottom: float) -> None:
-        """The width of the bar is the share of the claim that is left."""
+        """Draw a claim as a bar. Its width is the share of the claim that is left."""
         begin, end = self._times[part.moment], _seconds(part.until)
 
         def width(row: int, share: float) -> float:
@@ -289,7 +289,7 @@ class _Picture:
         return _RUNS + self._pitch * (run_id + 0.5)
 
     def _y(self, time: str) -> float:
-        """The place of a time: a row, and the share of it that is above."""
+        """The place of a time: the number of its row, plus the share of the row that is above it."""
         seconds = _seconds(time)
         after = bisect_left(self._times, seconds)
         if after in (0, len(self._times)):
@@ -302,13 +302,13 @@ def _seconds(time: str) -> float:
 
 
 def _rows_between(top: float, bottom: float) -> Iterator[tuple[int, float, float]]:
-    """Each row, and which part of it is between the two places."""
+    """Each row between two places, and where these begin and end in it, from 0 to 1."""
     for row in range(int(top), ceil(bottom)):
         yield row, max(top - row, 0.0), min(bottom - row, 1.0)
 
 
 def _later(time: str, after: str) -> str:
-    """How much later the next row is, and its date if that is another one."""
+    """How much later the next row is, and its date if that differs."""
     pause = _seconds(after) - _seconds(time)
     words = [f"{duration_words(pause)} later"] if pause >= _PAUSE else []
     words += [after[:10]] if after[:10] != time[:10] else []
@@ -316,14 +316,14 @@ def _later(time: str, after: str) -> str:
 
 
 def _kind(moment: Mapping[str, Any]) -> str:
-    """The kind of an entry; that of a request is how it was answered."""
+    """The style of an entry: its kind, or how the request was answered."""
     status = moment.get("status", 0)
     answer = "answered" if 0 < status < 400 else "refused" if 400 <= status < 500 else "unanswered"
     return answer if moment["kind"] == "request" else str(moment["kind"])
 
 
 def _short(words: str, date: str) -> str:
-    """The sentence with the times of that date as times of day."""
+    """The sentence, in which a time of that date is shown as a time of day."""
     return re.sub(rf"\b{date}T(\d\d:\d\d:\d\d)\.\d+Z", r"\1", words)
 
 

@@ -125,7 +125,7 @@ def test_a_claim_narrows_to_its_taken_until_and_a_reclaim_makes_it_wide_again() 
     before, after = picture.bars()
     assert before[1] == after[0] == picture.row("reclaimTask")
     assert before[2] > before[3] < after[2]
-    assert after[1] == picture.row("run 0 is exception")
+    assert after[1] == picture.row("run 0 ended as exception")
     assert after[3] == 0
     nobody_has_ended_it = Picture(answer(running(), *requests[:1], now=ENDS + HOUR))
     assert nobody_has_ended_it.bars()[-1][1] < nobody_has_ended_it.row("now")
@@ -157,7 +157,7 @@ def test_a_message_that_a_poll_has_hidden_is_visible_after_that_until_now_or_the
     assert again[1] == picture.row("now")
     expired = transitions.expire(pending(), NOW + DAY).task
     picture = Picture(answer(expired, request("status", NOW + 2 * DAY)))
-    assert picture.line("visible")[1] == picture.row("run 0 is exception")
+    assert picture.line("visible")[1] == picture.row("run 0 ended as exception")
 
 
 def test_each_entry_is_a_row_with_its_whole_sentence_and_a_link_to_itself() -> None:
@@ -239,5 +239,7 @@ def test_without_a_journal_nothing_is_said_of_a_message_that_no_claim_holds() ->
 def test_a_task_that_was_canceled_before_its_first_run_has_only_an_end() -> None:
     task = transitions.cancel(replace(pending(), runs=()), NOW + MINUTE).task
     picture = Picture(answer(task))
-    assert [row for row, _ in picture.shapes("exception")] == [picture.row("run 0 is exception (canceled)")]
+    assert [row for row, _ in picture.shapes("exception")] == [
+        picture.row("run 0 ended as exception (canceled)")
+    ]
     assert len(Picture(answer(replace(pending(), runs=()))).rows) == 2

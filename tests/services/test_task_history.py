@@ -43,14 +43,14 @@ def test_a_history_has_the_runs_and_the_changes_of_priority() -> None:
         ("03:04:05", "run 0 is pending (scheduled)"),
         ("03:04:05", f"run 0 is running: claimed by group/alice, taken until {until}"),
         ("03:05:05", "priority changed from lowest to high"),
-        ("04:04:05", "run 0 is exception (worker-shutdown)"),
+        ("04:04:05", "run 0 ended as exception (worker-shutdown)"),
         ("04:04:05", "run 1 is pending (retry)"),
     ]
 
 
 def test_a_run_that_was_never_pending_only_says_why_the_task_was_resolved() -> None:
     task = transitions.cancel(unscheduled(), NOW + HOUR).task
-    assert told(task)[1:] == [("04:04:05", "run 0 is exception (canceled)")]
+    assert told(task)[1:] == [("04:04:05", "run 0 ended as exception (canceled)")]
 
 
 def request(**fields: Any) -> dict[str, Any]:
@@ -218,7 +218,7 @@ def test_with_a_frozen_clock_moments_are_in_the_order_in_which_they_happened() -
         "priority changed from high to low",
         "createArtifact",
         "reportCompleted",
-        "run 0 is completed",
+        "run 0 completed",
         "released",
     ]
     messages_told = [moment.facts["message"] for moment in told if "message" in moment.facts]
@@ -226,7 +226,7 @@ def test_with_a_frozen_clock_moments_are_in_the_order_in_which_they_happened() -
     event = Moment(now, "task-pending published", "event")
     requests.append(request(endpoint="rerunTask"))
     told = task_history(transitions.rerun(task, NOW).task, requests, events=[event])
-    assert names(told)[-4:] == ["run 0 is completed", "rerunTask", "run 1 is pending", event.what]
+    assert names(told)[-4:] == ["run 0 completed", "rerunTask", "run 1 is pending", event.what]
 
 
 def test_after_a_change_of_priority_the_message_is_visible_in_the_other_queue() -> None:

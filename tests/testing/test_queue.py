@@ -53,7 +53,7 @@ def test_a_wait_for_what_will_not_be_fails_at_once_with_the_story(legacy_queue: 
     run.report("exception", "malformed-payload")
     with pytest.raises(AssertionError, match="is not completed") as failed:
         legacy_queue.wait_for(task_id, "completed", timeout=600)
-    assert "run 0 is exception (malformed-payload)" in str(failed.value)
+    assert "run 0 ended as exception (malformed-payload)" in str(failed.value)
     assert "reportException of run 0" in legacy_queue.summary()
 
 

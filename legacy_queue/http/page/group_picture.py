@@ -34,7 +34,7 @@ class GroupRow(NamedTuple):
 
 
 def group_rows(tasks: Sequence[ShownTask]) -> Iterator[GroupRow]:
-    """The rows in their order. Each task has ``taskId``, ``name``, ``state`` and its ``dependencies``."""
+    """The rows, from top to bottom. Each task needs ``taskId``, ``name``, ``state`` and ``dependencies``."""
     known = {task["taskId"]: task for task in tasks}
     required = {
         task_id: [each for each in task["dependencies"] if each in known and each != task_id]
@@ -63,7 +63,7 @@ def group_rows(tasks: Sequence[ShownTask]) -> Iterator[GroupRow]:
 
 
 def _in_order(required: Mapping[str, Sequence[str]]) -> Iterator[str]:
-    """Each task as soon as possible after the last one that it requires."""
+    """Each task, after all tasks that it requires, and as soon after the last of them as possible."""
     dependents: dict[str, list[str]] = {task_id: [] for task_id in required}
     for task_id, others in required.items():
         for other in others:
@@ -81,7 +81,7 @@ def _in_order(required: Mapping[str, Sequence[str]]) -> Iterator[str]:
 def _lanes(
     order: Sequence[str], required: Mapping[str, Sequence[str]], last: Mapping[str, int]
 ) -> Mapping[str, int]:
-    """The lane of each task: right of the tasks that it requires, or below if it alone requires one."""
+    """The lane of each task: right of all tasks that it requires. A chain of tasks stays in one lane."""
     lanes: dict[str, int] = {}
     taken: dict[int, str] = {}
     dependents = [other for others in required.values() for other in others]

@@ -6,7 +6,7 @@ from typing import Any
 from legacy_queue.domain.times import duration_words, parse_time
 
 LOGS = "public/logs/"
-# how bad it is that a task waits for this; else it is as it should be
+# of what a task waits for first; if it is not here, the task is as it should be
 _GRAVITIES: Mapping[str, str] = {
     "never-polled": "bad",
     "quarantined": "bad",
@@ -29,9 +29,9 @@ def gravity(state: str, situation: str) -> str:
 def run_rows(
     answer: Mapping[str, Any], files: Sequence[Mapping[str, Any]], last_log: Mapping[str, Any] | None
 ) -> Iterator[Mapping[str, Any]]:
-    """Each run of the status, with its ``duration`` and its ``log``, one of the artifacts, or None.
+    """Each run of the task, with its ``duration`` in words and its ``log``, which is an artifact or None.
 
-    The artifacts that are listed may be cut, so the log of the last run is read on its own.
+    ``files`` are artifacts of all runs, perhaps not all of them: so the log of the last run comes separately.
     """
     runs = answer["status"]["runs"]
     logs = {file["runId"]: file for file in reversed(files) if file["name"].startswith(LOGS)}

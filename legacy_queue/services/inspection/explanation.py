@@ -132,7 +132,7 @@ def explain(task: Task, facts: Facts) -> list[Wait]:
     run = task.last_run
     deadline = task.definition.deadline
     if run and run.is_resolved:
-        return [Wait("resolved", f"It waits for nothing: {run.summary}.")]
+        return [Wait("resolved", f"R{run.summary[1:]}. The task waits for nothing any more.")]
     if facts.now >= deadline:
         return [Wait("deadline-passed", "Its deadline has passed. The server is making it an exception now.")]
     if run is None:
