@@ -10,15 +10,18 @@ _MOMENT = 0.000_001  # seconds
 
 
 def let_others_run() -> None:
-    """Other requests of the process go on, also those that wait for their clients.
+    """Let other requests of the process go on, even those that wait for their clients.
 
-    gevent looks what has arrived only in every fiftieth sleep of no time, which may be a second later.
+    A sleep of zero is not enough: gevent looks for new data only in every fiftieth of these, perhaps a second
+    later.
     """
     time.sleep(_MOMENT)
 
 
 def yielding(items: Iterable[Item], count: int) -> Iterator[Item]:
-    """The same items. Other requests of the process go on after each ``count`` of them, 5 ms or so."""
+    """Yields the same items. After each ``count`` of them, about 5 ms, other requests of the process
+    go on.
+    """
     for number, item in enumerate(items, 1):
         yield item
         if not number % count:

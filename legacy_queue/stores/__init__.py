@@ -1,8 +1,8 @@
-"""Tasks, groups, dependencies, artifacts, workers and queues, stored through the ports.
+"""Stores tasks, groups, dependencies, artifacts, workers and queues through the ports.
 
-Every method may raise ServiceUnavailable: then the caller does not know whether it happened, and may repeat
-it. A method that reads a certain row may raise Corrupt; lists and pages leave such rows out. A message is a
-hint: it may be lost, late or doubled, and the tables decide what it means.
+Every method may raise ServiceUnavailable. Then the caller does not know whether the change happened, and may
+repeat the call. A method that reads one row may raise Corrupt. Lists and pages leave corrupt rows out. A
+message is only a hint: it may be lost, late or doubled, and the tables decide what it means.
 """
 
 from legacy_queue.ports import Clock
@@ -22,13 +22,13 @@ Expiring = ExpiringRows | WorkQueues
 
 
 class Storage:
-    """All stores of an account: tables ``<prefix>tasks``, ..., queues ``<prefix>-...``.
+    """All stores of an account: the tables ``<prefix>tasks`` and so on, and the queues ``<prefix>-...``.
 
-    The stores hold all caches of a process: two Storages on one account behave as two processes.
+    The stores have all caches of a process. So two Storages on one account behave like two processes.
     """
 
     def __init__(self, account: StorageAccount, prefix: str, clock: Clock) -> None:
-        """Sends nothing."""
+        """Make the stores. Nothing is sent yet."""
         self.account = account
         self.tasks = TaskStore(account.table(f"{prefix}tasks"))
         self.groups = GroupStore(account.table(f"{prefix}groups"), clock)
@@ -41,7 +41,7 @@ class Storage:
 
     @property
     def expiring(self) -> dict[str, Expiring]:
-        """The stores that remove expired rows or queues, in the order in which that is done."""
+        """The stores that remove expired rows or queues, in the order in which they must do it."""
         return {
             "tasks": self.tasks,
             "groups": self.groups,

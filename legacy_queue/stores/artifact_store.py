@@ -1,4 +1,4 @@
-"""The artifacts of each run, without their bytes."""
+"""Stores the artifacts of each run, without their bytes."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -9,64 +9,69 @@ from legacy_queue.domain.artifact import KINDS, Artifact, BaseArtifact
 from legacy_queue.ports.table import Condition, Row, Table, Value
 from legacy_queue.stores.table_rows import between, json_in, json_values, page, properties, read
 
-_MAX_NAME = 400  # characters of a key, which may have 512
-# they keep the order
+_MAX_NAME = 400  # characters of the name in a key, which may have 512 in all
+# these escapes keep the order of the names
 _ESCAPES = str.maketrans({character: f"{chr(ord(character) - 1)}~" for character in "/\\#?%'"})
-_END = "!"  # the character behind the space, which ends a runId
+_END = "!"  # the character after the space, which ends a runId
 
 
 @dataclass(frozen=True)
 class StoredArtifact:
-    """An artifact and the version of it that a conditional write names."""
+    """An artifact, and the ETag of this version for a conditional write."""
 
     artifact: Artifact
     etag: str
 
 
 class ArtifactStore:
-    """A row for each artifact: the partition is the taskId, the key ``<runId> <name>  <its SHA-256>``.
+    """A row for each artifact. The partition is the taskId, the key is ``<runId> <name>  <SHA-256 of the
+    name>``.
 
-    In the key, the name is escaped and cut: it gives the order only. The whole name is a property.
+    In the key, the name is escaped and cut, because it is only there for the order. The whole name is a
+    property.
     """
 
     def __init__(self, table: Table) -> None:
         self._table = table
 
     def load(self, task_id: str, run_id: int, name: str) -> StoredArtifact | None:
-        """The artifact as it is now."""
+        """Reads the artifact. Returns None if it does not exist."""
         row = self._table.get(task_id, _key(run_id, name))
         return read(row, _stored) if row else None
 
     def insert(self, artifact: Artifact) -> StoredArtifact:
-        """Store a new artifact; raises AlreadyExists."""
+        """Store a new artifact. Raises AlreadyExists."""
         return StoredArtifact(artifact, self._table.insert(*_keys(artifact), _values(artifact)))
 
     def replace(self, stored: StoredArtifact, artifact: Artifact) -> StoredArtifact:
-        """Store the artifact if it is still the version ``stored``; raises Changed."""
+        """Store the artifact if ``stored`` is still the current version. Raises Changed."""
         return StoredArtifact(artifact, self._table.merge(*_keys(artifact), _values(artifact), stored.etag))
 
     def remove(self, stored: StoredArtifact) -> None:
-        """Delete the artifact if it is still the version ``stored``; raises Changed. Safe to repeat."""
+        """Delete the artifact if ``stored`` is still the current version. Raises Changed. Safe to repeat."""
         self._table.delete(*_keys(stored.artifact), stored.etag)
 
     def list(self, task_id: str, run_id: int, after: str, limit: int) -> Sequence[Artifact]:
-        """Up to ``limit`` of the run's artifacts behind the name ``after``, "" for the beginning.
+        """Returns up to ``limit`` of the run's artifacts after the name ``after``. "" means from the
+        beginning.
 
-        The order is that of the keys, about that of the names. Only the last page is short.
+        They are in the order of the keys, which is nearly that of the names. Only the last page is short.
         """
         run = _run_key(run_id)
         first = _key(run_id, after) if after else f"{run} "
         return between(self._table, task_id, first, run + _END, limit, _artifact)
 
     def incomplete(self, task_id: str, run_id: int, now: datetime) -> Artifact | None:
-        """The first of the run's artifacts that is neither complete nor expired, if there is any."""
+        """Returns the first artifact of the run that is neither complete nor expired, or None."""
         run = _run_key(run_id)
         conditions = Condition("isComplete", "eq", False), Condition("expires", "gt", now)
         artifacts = between(self._table, task_id, run, run + _END, 1, _artifact, conditions=conditions)
         return artifacts[0] if artifacts else None
 
     def expired(self, now: datetime, after: str, limit: int) -> tuple[Sequence[StoredArtifact], str | None]:
-        """A page of the artifacts that expired before ``now``, and where to go on: see ``page``."""
+        """Returns a page of the artifacts that expired before ``now``, and the next ``after``: see
+        ``page``.
+        """
         return page(self._table, [Condition("expires", "lt", now)], after, limit, _stored)
 
 
@@ -108,13 +113,13 @@ def _artifact(row: Row) -> Artifact:
         content_type=content_type,
         expires=expires,
         is_complete=is_complete,
-        # another version may have stored more: that it was in S3, for example
+        # another version of the program may have stored more fields
         **{name: own[name] for name in _own_fields(kind) if name in own},
     )
 
 
 def _own_fields(kind: type[Artifact]) -> Sequence[str]:
-    """The fields that not every artifact has."""
+    """Returns the names of the fields that not every artifact has."""
     return [field.name for field in fields(kind) if field not in fields(BaseArtifact)]
 
 

@@ -1,4 +1,4 @@
-"""Bytes of artifacts."""
+"""Stores the bytes of artifacts."""
 
 import secrets
 from collections.abc import Callable, Iterable, Iterator
@@ -20,19 +20,22 @@ from legacy_queue.ports.blob import (
 
 BLOCK = 4 * 1024 * 1024  # bytes
 
-_WHOLE = 0  # the part number of a blob that is written whole
-_VALID_BEFORE = timedelta(minutes=15)  # a URL is valid from this time before now
+_WHOLE = 0  # the part number of a blob that is not written in parts
+_VALID_BEFORE = timedelta(minutes=15)  # a URL is valid from so long before now, because clocks differ
 
-_MarkedBlock = tuple[bytes, bool]  # and whether it is the last
+_MarkedBlock = tuple[bytes, bool]  # a block, and whether it is the last
 
 
 class Blobs:
-    """Bytes of artifacts, each under a name such as ``Artifact.blob_name``.
+    """The bytes of artifacts, each under a name such as ``Artifact.blob_name``.
 
-    A blob is stored whole or not at all. A blob of up to a block is sent in one request, a larger blob in
-    blocks and their list: so a call holds one block in memory. An error of ``chunks`` is raised, and nothing
-    is stored. Of two concurrent writes of a blob, one may raise ServiceUnavailable; they are never mixed.
-    A write raises BlockCountExceedsLimit where earlier writes left too many blocks.
+    - A blob is stored whole or not at all.
+    - A blob of up to one block is sent in one request. A larger blob is sent in blocks, and then their list.
+      So a call has only one block in memory.
+    - If ``chunks`` raises an error, that is raised, and nothing is stored.
+    - If two calls write a blob at the same time, one may raise ServiceUnavailable. Their bytes are never
+      mixed.
+    - If earlier writes have left too many blocks, a write raises BlockCountExceedsLimit.
     """
 
     def __init__(self, container: BlobContainer, clock: Clock) -> None:
@@ -40,11 +43,11 @@ class Blobs:
         self._clock = clock
 
     def upload_url(self, name: str, expiry: datetime) -> str:
-        """A signed URL, valid until ``expiry``, to write that blob."""
+        """Returns a signed URL for writing that blob, valid until ``expiry``."""
         return self._container.upload_url(name, self._clock.wall_time() - _VALID_BEFORE, expiry)
 
     def download_url(self, name: str, expiry: datetime) -> str:
-        """A signed URL, valid until ``expiry``, for reading that blob as an attachment."""
+        """Returns a signed URL for reading that blob as an attachment, valid until ``expiry``."""
         return self._container.download_url(name, self._clock.wall_time() - _VALID_BEFORE, expiry)
 
     def write(
@@ -55,9 +58,10 @@ class Blobs:
         content_encoding: str | None,
         options: Callable[[], WriteOptions] = WriteOptions,
     ) -> Written:
-        """Store the chunks as the blob; replaces an earlier one. ``options`` are asked for behind the chunks.
+        """Store the chunks as the blob, and replace an earlier one. ``options`` is called after the last
+        chunk.
 
-        Raises BlobAlreadyExists and ConditionNotMet as they say.
+        If its conditions are not met, raises BlobAlreadyExists or ConditionNotMet.
         """
         blocks = _blocks(chunks)
         first, is_last = next(blocks)
@@ -67,7 +71,7 @@ class Blobs:
         return self._commit(name, ids, content_type, content_encoding, options())
 
     def check_parts(self, sizes: Iterable[int]) -> None:
-        """Raises InputTooLarge if parts of these sizes have more blocks than the storage joins."""
+        """Check that the storage can join parts of these sizes. Raises InputTooLarge."""
         count = sum(-(-size // BLOCK) for size in sizes)
         if count > self._container.max_blocks:
             raise InputTooLarge(
@@ -76,18 +80,19 @@ class Blobs:
             )
 
     def write_part(self, name: str, number: int, chunks: Iterable[bytes]) -> None:
-        """Store the chunks, at least a byte, as part ``number``, from 1 on, in any order; replaces that part.
+        """Store the chunks, at least one byte, as part ``number``, and replace an earlier one. Numbers begin
+        at 1.
 
-        See ``check_parts`` for how many there may be. Parts cannot be read before they are
-        joined; parts that are never joined expire.
+        Parts may come in any order. ``check_parts`` says how many there may be. They cannot be read before
+        they are joined. Parts that are never joined expire.
         """
         self._stage(name, number, _blocks(chunks))
 
     def join_parts(self, name: str, count: int, content_type: str, content_encoding: str | None) -> None:
-        """Make the blob of the parts 1 to ``count``; raises KeyError where a part is missing.
+        """Make the blob from the parts 1 to ``count``. Raises KeyError if a part is missing.
 
         Safe to repeat, unless a part or the blob was written in between. If the blob already consists of
-        these parts, nothing is written, so that its readers are not interrupted.
+        these parts, nothing is written, so that reads of it are not interrupted.
         """
         blocks = self._container.block_list(name)
         if blocks is None:
@@ -98,18 +103,18 @@ class Blobs:
             self._commit(name, ids, content_type, content_encoding)
 
     def discard_blocks(self, after: str, limit: int, is_over: Callable[[str], bool]) -> str | None:
-        """Discard what writes left uncommitted, of the next blobs whose upload ``is_over``: see the port."""
+        """Discard the uncommitted blocks of the next blobs whose upload ``is_over``: see the port."""
         return self._container.discard_blocks(after, limit, is_over)
 
     def properties(self, name: str) -> BlobProperties | None:
-        """The properties of the blob, if it exists."""
+        """Returns the properties of the blob, or None if it does not exist."""
         return self._container.properties(name)
 
     def read(self, name: str) -> Iterator[bytes]:
-        """The bytes of the blob as they are stored, in chunks; raises KeyError.
+        """Returns the bytes of the blob as they are stored, in chunks. Raises KeyError.
 
-        Where the blob is written or removed during the read, the chunks may raise ServiceUnavailable; they
-        are never mixed.
+        If the blob is written or removed during the read, the chunks may raise ServiceUnavailable. Bytes of
+        two versions are never mixed.
         """
         blob = self._container.read(name)
         if blob is None:
@@ -121,10 +126,10 @@ class Blobs:
         self._container.delete(name)
 
     def _stage(self, name: str, part: int, blocks: Iterable[_MarkedBlock]) -> list[str]:
-        """Store the blocks; their ids ``<part>.<write>.<number>.<1 for the last>``.
+        """Store the blocks. Returns their ids, ``<part>.<write>.<number>.<1 for the last, otherwise 0>``.
 
-        No two writes share an id, so that they cannot be mixed. Ids sort by part, write and number. Azure
-        requires ids of one length in a blob, and 64 bytes at most.
+        No two writes share an id, so their blocks cannot be mixed. Ids sort by part, write and number. Azure
+        requires that all ids of a blob have the same length, at most 64 bytes.
         """
         write = f"{epoch_milliseconds(self._clock.now()):013}-{secrets.token_hex(8)}"
         ids = []
@@ -144,12 +149,13 @@ class Blobs:
         blocks: list[Block] = [("Latest", block_id) for block_id in ids]
         try:
             return self._container.put_block_list(name, blocks, content_type, content_encoding, options)
-        except InvalidBlockList as error:  # another write ended first, and Azure discarded these blocks
+        # another write finished first, and Azure has discarded these blocks
+        except InvalidBlockList as error:
             raise ServiceUnavailable("the storage did not serve the request, try again") from error
 
 
 def _blocks(chunks: Iterable[bytes]) -> Iterator[_MarkedBlock]:
-    """The same bytes in blocks of one size; the last block may be smaller."""
+    """Yields the same bytes in blocks of one size. The last block may be smaller."""
     buffer = bytearray()
     for chunk in chunks:
         buffer += chunk
@@ -162,12 +168,13 @@ def _blocks(chunks: Iterable[bytes]) -> Iterator[_MarkedBlock]:
 
 
 def _last_complete(ids: Iterable[str]) -> dict[int, list[str]]:
-    """The blocks of each part, of the last write that reached its end."""
+    """Returns the blocks of each part, from the last write of it that was completed."""
     parts = {}
-    # sorted, a later write of a part comes behind an earlier one, and replaces it
+    # in sorted order, a later write of a part follows an earlier one, and replaces it
     for write, written in groupby(sorted(set(ids)), lambda block_id: block_id.rsplit(".", 2)[0]):
         blocks = [*written]
-        # all blocks and the last: Azure discards uncommitted blocks of a write that another write overtakes
+        # Count the blocks and look for the last one, because Azure discards blocks of a write if another
+        # write is committed first.
         if blocks[-1].endswith(f".{len(blocks) - 1:05}.1"):
             parts[int(write.partition(".")[0])] = blocks
     return parts

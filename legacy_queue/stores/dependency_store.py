@@ -1,4 +1,4 @@
-"""Which tasks depend on a task."""
+"""Stores which tasks depend on a task."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,20 +10,20 @@ from legacy_queue.ports.table import Change, Row, Table
 from legacy_queue.stores.table_rows import ExpiringRows, between, of_kind, slugid_in
 
 _MARK = "!"
-_END = "~"  # before and behind every taskId
+_END = "~"  # "!" sorts before every taskId, "~" after
 _MARK_KEPT = MAX_DEADLINE + timedelta(days=1)  # longer than any task waits
 
 
 @dataclass(frozen=True)
 class Dependent:
-    """A task that waits for another task: ``requires`` is all-completed or all-resolved."""
+    """A task that waits for another task. ``requires`` is all-completed or all-resolved."""
 
     task_id: str
     requires: str
 
 
 class DependencyStore(ExpiringRows):
-    """A partition for each required task: a row for each of its dependents, and a mark that there are any."""
+    """A partition for each required task. It has a row for each dependent, and a mark that there are any."""
 
     def __init__(self, table: Table, clock: Clock) -> None:
         super().__init__(table)
@@ -36,11 +36,13 @@ class DependencyStore(ExpiringRows):
         self._table.batch(required_id, [mark, row])
 
     def has_any(self, required_id: str) -> bool:
-        """Whether any task may wait for ``required_id``; costs one point read."""
+        """Whether any task may wait for ``required_id``. Costs one point read."""
         return self._table.get(required_id, _MARK) is not None
 
     def dependents(self, required_id: str, after: str, limit: int) -> Sequence[Dependent]:
-        """Up to ``limit`` behind the taskId ``after``, ordered as bytes. Only the last page is short."""
+        """Returns up to ``limit`` dependents after the taskId ``after``, in byte order. Only the last page is
+        short.
+        """
         return between(self._table, required_id, after or _MARK, _END, limit, _dependent)
 
 

@@ -1,4 +1,4 @@
-"""Task groups."""
+"""Stores task groups."""
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
@@ -27,8 +27,8 @@ _ACTIVE = "active-"
 _ACTIVE_STATE = "active"
 _ENDED_STATE = "ended"
 _IS_ACTIVE = Condition("state", "eq", _ACTIVE_STATE)
-# "." is the character behind "-". Each range has the row of the group, too: one reading finds a member there
-# or in a row of its own.
+# "." is the character after "-". Each range includes the row of the group: one read finds a member either
+# there or in its own row.
 _MEMBERS_BEGIN = "active."
 _MEMBERS_END = "member."
 _ACTIVE_END = "group."
@@ -44,10 +44,10 @@ class ActiveTask:
 
     task_group_id: str
     task_id: str
-    # The run with which it became active: see ``Task.activation``.
+    # the run with which it became active: see ``Task.activation``
     activation: int
     since: datetime
-    # The write of a createTask that made it active: see ``Processes.version``. "" for any other.
+    # the write of the createTask that made it active: see ``Processes.version``; "" if something else did
     written: str
 
 
@@ -56,32 +56,38 @@ class Group:
     """A task group."""
 
     task_group_id: str
-    # That of all its tasks.
+    # all its tasks have this schedulerId
     scheduler_id: str
-    # No earlier than the expiry of any of its tasks.
+    # not before any of its tasks expires
     expires: datetime
-    # Since when it takes no new member.
+    # since when it takes no new members; None if it is not sealed
     sealed: datetime | None = None
-    # The task that its row has as the only member, and whether it is active: see GroupStore.
+    # the only member if its row holds one, and whether this is active: see GroupStore
     only: ActiveTask | None = field(default=None, compare=False, repr=False)
     is_only_active: bool = field(default=False, compare=False, repr=False)
-    # The version that a write names; "" for a group that is not stored.
+    # of this version, for a conditional write; "" if the group is not stored
     etag: str = field(default="", compare=False, repr=False)
 
 
 class GroupStore(ExpiringRows):
-    """Groups, their members, and the active ones of these. Expiry removes members too.
+    """The groups, their members, and which members are active. When a group expires, its members are removed
+    too.
 
-    A partition for each group, with four kinds of rows: ``group``, ``open`` until the group is sealed,
-    ``member-<taskId>`` for each of its tasks, and ``active-<taskId>-<activation>`` for each active task.
+    There is a partition for each group, with four kinds of rows:
 
-    Most tasks are alone in their group. So the row ``group`` of a new group has its first member in it, and
-    there is no other row. As soon as anything but the end of that member is to be written, the same batch
-    writes the rows that it stands for (``_spread``). Both writes name the version of the row ``group``.
+    - ``group``,
+    - ``open`` until the group is sealed,
+    - ``member-<taskId>`` for each of its tasks,
+    - ``active-<taskId>-<activation>`` for each active task.
 
-    Rows of members are written in one batch with a look at ``open``, or at ``group``: see ``_exists``. The
-    batch fails where that row is missing, and so no task joins a group that another process has sealed or
-    removed meanwhile.
+    Most tasks are alone in their group. So in a new group, the row ``group`` holds its first member, and
+    there is no other row. The end of that member changes only this row. Before any other change, the same
+    batch writes the rows that this one stands for (``_spread``). Both writes name the version of the row
+    ``group``.
+
+    Rows of members are written in a batch that also requires the row ``open`` or ``group`` to exist: see
+    ``_exists``. If that row is missing, the batch fails. So no task joins a group that another process has
+    sealed or removed meanwhile.
     """
 
     def __init__(self, table: Table, clock: Clock) -> None:
@@ -93,17 +99,19 @@ class GroupStore(ExpiringRows):
         self._cache.remove(partition)
 
     def join(self, task_id: str, group: Group, written: str) -> Group:
-        """Make the task a member, active from run 0 on, and the group expire no earlier than ``group``.
+        """Make the task a member that is active from run 0 on. The group then does not expire before
+        ``group``.
 
-        A missing group is created. Where the stored group has another schedulerId, nothing is changed: the
-        caller compares the returned group. Raises Sealed, unless the task is a member. Safe to repeat.
+        If the group is missing, it is created. If the stored group has another schedulerId, nothing is
+        changed, and the caller must compare the returned group. Raises Sealed, unless the task is already a
+        member. Safe to repeat.
         """
         since = self._clock.now()
         active = ActiveTask(group.task_group_id, task_id, 0, since, written)
         rows = [_member_row(task_id, group.expires), _active_row(active, group.expires)]
         known = self._cache.get(group.task_group_id)
         if known is None or known.scheduler_id != group.scheduler_id:
-            known = group  # new until storage says otherwise: most tasks are alone in their group
+            known = group  # assume that it is new, because most tasks are alone in their group
         while True:
             if known.scheduler_id != group.scheduler_id:
                 return known
@@ -124,9 +132,9 @@ class GroupStore(ExpiringRows):
         return self._table.get(task_group_id, _MEMBER + task_id) is not None
 
     def activate(self, task_id: str, group: Group, activation: int) -> None:
-        """Make the task active again, from this run on, also if the group is sealed. Safe to repeat.
+        """Make the task active again from this run on, even if the group is sealed. Safe to repeat.
 
-        A missing group is created.
+        If the group is missing, it is created.
         """
         active = ActiveTask(group.task_group_id, task_id, activation, self._clock.now(), "")
         row = _active_row(active, group.expires)
@@ -149,7 +157,7 @@ class GroupStore(ExpiringRows):
     def end(self, task_id: str, task_group_id: str, activations: Collection[int]) -> bool:
         """End these activations of the task. Returns whether any member is active. Safe to repeat."""
         group = self._cache.get(task_group_id)
-        # one that has expired may be another by now
+        # a cached group that has expired may have been replaced by another
         if group is None or group.expires <= self._clock.now() or (group.only and not group.is_only_active):
             group = self._readable(task_group_id)
         while group and group.only and group.only.task_id == task_id and 0 in activations:
@@ -168,23 +176,28 @@ class GroupStore(ExpiringRows):
         return self.is_active(task_group_id)
 
     def is_active(self, task_group_id: str) -> bool:
-        """Whether any member is active. Of two that ask after an end of theirs, the later sees both ends."""
+        """Whether any member is active. If two callers each end a member and then ask, the later sees both
+        ends.
+        """
         return bool(self.active(task_group_id, "", 1))
 
     def seal(self, task_group_id: str, now: datetime) -> Group | None:
-        """The group, sealed; None if there is none. No task joins after this returns. Safe to repeat."""
+        """Seal the group and return it, or None if there is none. Safe to repeat.
+
+        No task joins after this returns.
+        """
         while True:
             group = self.load(task_group_id)
             if group is None or group.sealed:
                 return group
             with suppress(Changed):
                 return self._write(replace(group, sealed=now), [Change("delete", _OPEN, {})])
-            # its row ``open`` may be missing, since it is about to expire
+            # its row ``open`` may be missing, because it is about to expire
             with suppress(Changed):
                 self._write(group, [_open(group)])
 
     def load(self, task_group_id: str) -> Group | None:
-        """The group as it is now, if any task ever joined it."""
+        """Reads the group. Returns None if no task has ever joined it."""
         row = self._table.get(task_group_id, _GROUP)
         if row is None:
             self._cache.remove(task_group_id)
@@ -194,20 +207,20 @@ class GroupStore(ExpiringRows):
         return group
 
     def _readable(self, task_group_id: str) -> Group | None:
-        """As ``load``, None also for a corrupt row: the rows of members tell what they can."""
+        """Reads the group. Returns None also if its row is corrupt: then the rows of members must do."""
         with suppress(Corrupt):
             return self.load(task_group_id)
         return None
 
     def members(self, task_group_id: str, after: str, limit: int) -> Sequence[str]:
-        """Up to ``limit`` taskIds behind ``after``, ordered as bytes. Only the last page is short."""
+        """Returns up to ``limit`` taskIds after ``after``, in byte order. Only the last page is short."""
         first = _MEMBER + after if after else _MEMBERS_BEGIN
         found = between(self._table, task_group_id, first, _MEMBERS_END, limit + 1, _member, ["member"])
         return [member for member in found if member][:limit]
 
     def active(self, task_group_id: str, after: str, limit: int) -> Sequence[ActiveTask]:
-        """As ``members``, the active tasks. A task with two activations may be there twice."""
-        # the "." is behind the "-" before an activation: all activations of ``after`` are skipped
+        """Returns active tasks: see ``members``. A task with two activations may be there twice."""
+        # "." sorts after the "-" before an activation, so all activations of ``after`` are skipped
         first = f"{_ACTIVE}{after}." if after else _ACTIVE
         found = between(self._table, task_group_id, first, _ACTIVE_END, limit, _active_task)
         return [active for active in found if active and active.task_id > after]
@@ -215,9 +228,9 @@ class GroupStore(ExpiringRows):
     def all_active(
         self, after: str, limit: int, *, also_old: bool = False
     ) -> tuple[Sequence[ActiveTask], str | None]:
-        """A page of the active tasks of all groups, and the next ``after``: see ``page``.
+        """Returns a page of the active tasks of all groups, and the next ``after``: see ``page``.
 
-        Rows of version 0.1.0 have no state, by which embedded storage finds the others among the members:
+        Embedded storage finds the active rows by their state. Rows of version 0.1.0 have no state, so
         ``also_old`` reads all rows.
         """
         conditions = (
@@ -241,9 +254,10 @@ class GroupStore(ExpiringRows):
         return created
 
     def _add(self, rows: Sequence[Change], known: Group, expires: datetime, must_exist: str) -> Group:
-        """Write the rows if the row ``must_exist`` is there and the group as ``known``, new without an ETag.
+        """Write the rows if the row ``must_exist`` exists and the group is still the version ``known``.
 
-        Returns the group, which then expires no earlier than that. Raises Changed: nothing is written.
+        Without an ETag, ``known`` is a new group. Returns the group, which then does not expire before
+        ``expires``. If this raises Changed, nothing is written.
         """
         if known.etag and not known.only and known.expires >= expires:
             self._table.batch(known.task_group_id, [_exists(must_exist), *rows])
@@ -252,7 +266,9 @@ class GroupStore(ExpiringRows):
         return self._write(lasting, rows if known.sealed else [_open(lasting), *rows])
 
     def _write(self, group: Group, beside: Sequence[Change]) -> Group:
-        """Write the group over its version, or as a new one, with the changes ``beside``; raises Changed."""
+        """Write a new group, or the next version of it, together with the changes ``beside``. Raises
+        Changed.
+        """
         values = _group_values(group)
         if group.only:
             values |= {"member": "", "state": ""}
@@ -275,14 +291,15 @@ def _group_values(group: Group) -> dict[str, Value]:
 
 
 def _spread(group: Group, only: ActiveTask) -> Sequence[Change]:
-    """The rows that stand for the member in the row of the group."""
+    """Returns the rows for the only member, which the row of the group has stood for so far."""
     rows = [_open(group), _member_row(only.task_id, group.expires)]
     return [*rows, _active_row(only, group.expires)] if group.is_only_active else rows
 
 
 def _exists(key: str) -> Change:
-    """Makes a batch fail where the row is missing. It changes nothing, and names no version: tasks that join
-    a group at the same time do not make each other fail.
+    """Returns a change that makes a batch fail if the row is missing. It changes nothing.
+
+    It names no version, so tasks that join a group at the same time do not make each other fail.
     """
     return Change("merge", key, {})
 
@@ -325,7 +342,7 @@ def _only_member(row: Row) -> ActiveTask | None:
 
 
 def _member(row: Row) -> str | None:
-    """The member of a row, None if the row is that of a group without one."""
+    """Returns the member in a row, or None for the row of a group that holds none."""
     if row.key == _GROUP:
         only = row.values.get("member")
         return slugid_in(of_kind(str, only)) if only else None
@@ -333,7 +350,7 @@ def _member(row: Row) -> str | None:
 
 
 def _active_task(row: Row) -> ActiveTask | None:
-    """The active task of a row, None if the row is that of a group without one."""
+    """Returns the active task in a row, or None for the row of a group that holds none."""
     if row.key == _GROUP:
         return _only_member(row) if row.values.get("state") == _ACTIVE_STATE else None
     task_id, _, activation = row.key.removeprefix(_ACTIVE).rpartition("-")

@@ -1,4 +1,4 @@
-"""A cache of values that this process read or wrote last. The truth is in storage."""
+"""Caches values that this process has read or written. They may be outdated: the truth is in storage."""
 
 from collections import OrderedDict
 from threading import Lock
@@ -9,15 +9,16 @@ Cached = TypeVar("Cached")
 
 
 class SharedLruCache(Generic[CacheKey, Cached]):
-    """The ``size`` entries that were used last; safe for several threads.
+    """Keeps the ``size`` entries that were used last. Several threads may use it.
 
-    It needs the lock: the keys of some caches compare in Python, where another thread may come between, and
-    two threads in one OrderedDict then end the process.
+    The lock is needed: the keys of some caches are compared by Python code, so another thread may run in
+    between, and two threads in one OrderedDict can crash the process.
     """
 
     def __init__(self, size: int) -> None:
         self._size = size
-        self._entries: OrderedDict[CacheKey, Cached] = OrderedDict()  # the one that was used last is the last
+        # the entry that was used last is at the end
+        self._entries: OrderedDict[CacheKey, Cached] = OrderedDict()
         self._lock = Lock()
 
     def get(self, key: CacheKey) -> Cached | None:

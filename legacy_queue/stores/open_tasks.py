@@ -1,4 +1,4 @@
-"""The pending and running tasks of all pools, as this process last read and wrote them."""
+"""Keeps the pending and running tasks of all pools in memory, as this process last read and wrote them."""
 
 import heapq
 from collections import Counter
@@ -14,11 +14,11 @@ from legacy_queue.domain.task import Task
 from legacy_queue.domain.times import format_time
 
 _YIELD_AFTER = 1000  # tasks
-MAX_WRITES = 40_000  # then the table is read again, so that tasks which others ended do not add up
+MAX_WRITES = 40_000  # then the table is read again: tasks that other processes ended must not pile up
 
 
 class OpenTask(NamedTuple):
-    """A task that has been ``pending`` or ``running`` since that time. See ``messages.needs_message``."""
+    """A task that has been ``pending`` or ``running`` since ``since``. See ``messages.needs_message``."""
 
     task_queue_id: str
     state: str
@@ -29,16 +29,16 @@ class OpenTask(NamedTuple):
 
 @dataclass(frozen=True)
 class OpenCount:
-    """How many tasks there are, and since when the oldest of them is in its state."""
+    """How many tasks there are in a state, and since when the oldest of them has been in it."""
 
     count: int = 0
     oldest: datetime | None = None
 
 
 class OpenTasks:
-    """Read from the table once, and updated by all writes of this process.
+    """The open tasks: read from the table once, and then updated by every write of this process.
 
-    Writes of other processes since it was read are missing.
+    Later writes of other processes are missing.
     """
 
     def __init__(self) -> None:
@@ -52,11 +52,13 @@ class OpenTasks:
 
     @property
     def is_full(self) -> bool:
-        """Whether it holds so many writes that it is no longer updated."""
+        """Whether it has so many writes that it is no longer updated."""
         return self._is_read and self._writes > MAX_WRITES
 
     def read(self, entries: Iterable[tuple[str, OpenTask]], is_last: bool) -> None:
-        """Add a page of the table, by taskId. Tasks that this process wrote meanwhile are newer, and stay."""
+        """Add a page of the table, by taskId. A task that this process wrote meanwhile is newer, and
+        stays.
+        """
         with self._lock:
             for task_id, entry in entries:
                 if task_id not in self._written:
@@ -80,17 +82,17 @@ class OpenTasks:
             self._put(task.task_id, entry)
 
     def counts(self, task_queue_id: str) -> tuple[int, int]:
-        """How many tasks are pending, and how many running."""
+        """Returns how many tasks are pending, and how many are running."""
         with self._lock:
             return self._counts[task_queue_id, "pending"], self._counts[task_queue_id, "running"]
 
     def messages_needed(self, task_queue_id: str) -> int:
-        """How many tasks need a message."""
+        """Returns how many tasks need a message."""
         with self._lock:
             return self._messages_needed[task_queue_id]
 
     def open_counts(self) -> Mapping[tuple[str, str, str], OpenCount]:
-        """The tasks of each taskQueueId, priority and state, of which there is at least one."""
+        """Returns the counts by taskQueueId, priority and state. Counts of zero are left out."""
         with self._lock:
             entries = [*self._entries.values()]
         counts: dict[tuple[str, str, str], OpenCount] = {}
@@ -101,14 +103,16 @@ class OpenTasks:
         return counts
 
     def running(self) -> frozenset[str]:
-        """The taskIds of the running tasks."""
+        """Returns the taskIds of the running tasks."""
         with self._lock:
             entries = [*self._entries.items()]
         tasks = yielding(entries, _YIELD_AFTER)
         return frozenset(task_id for task_id, entry in tasks if entry.state == "running")
 
     def positions(self, task_queue_id: str, state: str, after: str, limit: int) -> list[str]:
-        """``<since>/<taskId>`` of up to ``limit`` tasks behind the position ``after``, the oldest first."""
+        """Returns ``<since>/<taskId>`` for up to ``limit`` tasks after the position ``after``, the oldest
+        first.
+        """
         with self._lock:
             entries = [*self._entries.items()]
         wanted = task_queue_id, state

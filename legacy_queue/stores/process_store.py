@@ -1,7 +1,7 @@
-"""The table ``<prefix>processes``: a row for each server process, alone in its partition.
+"""Stores a row for each server process in the table ``<prefix>processes``. Each row has its own partition.
 
-The row says what its process owes to tasks. A process that lives writes its row every few seconds, so the row
-of a dead process keeps its ETag.
+The row names the tasks that its process still owes effects to. A living process writes its row every few
+seconds. So if the ETag of a row stays the same, its process is dead.
 """
 
 import sys
@@ -30,32 +30,32 @@ _KEY = "process"
 
 @dataclass(frozen=True)
 class Name:
-    """A task that a process names in its row: effects of transitions since then may be missing."""
+    """A task that a process names in its row. Effects of its transitions since ``since`` may be missing."""
 
     task_id: str
     since: datetime
-    # the group that the task joins while it is created, "" for none
+    # the group that the task joins while it is created; "" for none
     task_group_id: str = ""
 
     def includes(self, other: "Name") -> bool:
-        """Whether whoever repeats the effects of this name repeats those of the other, too."""
+        """Whether repeating the effects of this name also repeats those of the other."""
         return self.since <= other.since and other.task_group_id in ("", self.task_group_id)
 
 
 @dataclass(frozen=True)
 class ProcessRow:
-    """What a process says of itself."""
+    """What a process says about itself."""
 
     process: str
-    # the tasks that its calls may be about to write, or still owe effects to
+    # the tasks that its calls may be about to write, or whose effects it still owes
     names: Sequence[Name] = ()
-    # all its writes up to this number have their effects
+    # the effects of all its writes up to this number are applied
     settled: int = 0
-    # the dead processes whose work it continues, and how far each had settled its writes
+    # the dead processes whose work it continues, with the number of the last settled write of each
     inherited: Mapping[str, int] = field(default_factory=dict)
-    # the queues in which it has offered messages lately, with the number of its last offer there
+    # the queues into which it has lately put messages, with the number of its last offer in each
     offers: Mapping[WorkQueue, int] = field(default_factory=dict)
-    # it has ended: others need not wait until it is silent for long
+    # whether it has ended, so that the others need not wait until it has been silent for long
     has_ended: bool = False
     etag: str = field(default="", compare=False)
 
@@ -64,23 +64,24 @@ class ProcessStore:
     """The rows of all processes."""
 
     def __init__(self, table: Table, clock: Clock, process: str = "") -> None:
-        """``process`` is the name of this process, a new one by default."""
+        """``process`` is the name of this process. By default it gets a new one."""
         self._table = table
         self._clock = clock
         self._process = process
 
     @property
     def process(self) -> str:
-        """The name of this process. It is made at its first use, which comes after any fork.
+        """The name of this process. It is made when it is first used, which is after any fork.
 
-        It begins with the time of that: the process with the lowest name is the oldest, unless clocks differ.
+        It begins with the time of that first use. So the oldest process has the lowest name, unless clocks
+        differ.
         """
         if not self._process:
             self._process = f"{epoch_milliseconds(self._clock.now()):013}-{slugid()[:8]}"
         return self._process
 
     def write(self, row: ProcessRow) -> None:
-        """Write the row of this process. Safe to repeat, also if another process has removed the row."""
+        """Write the row of this process, even if another process has removed it. Safe to repeat."""
         names = [(name.task_id, format_time(name.since), name.task_group_id) for name in row.names]
         offers = [(*astuple(queue), number) for queue, number in row.offers.items()]
         content = {
@@ -93,27 +94,27 @@ class ProcessStore:
         self._table.put(self.process, _KEY, values)
 
     def load(self, process: str) -> ProcessRow | None:
-        """The row of another process as it is now, None if it has none."""
+        """Reads the row of another process. Returns None if it has none."""
         row = self._table.get(process, _KEY)
         return read(row, _stored) if row else None
 
     def others(self) -> Sequence[ProcessRow]:
-        """The rows of the other processes.
+        """Returns the rows of the other processes.
 
-        A row that cannot be read says nothing but that there was a process, so that others take over for it.
+        A row that cannot be read only shows that there was a process, so that others take over for it.
         """
         rows = first_of(self._table, [], sys.maxsize, _readable)
         return [row for row in rows if row.process != self.process]
 
     def remove(self, row: ProcessRow) -> None:
-        """Remove the row of another process. Raises Changed if that has written it since."""
+        """Remove the row of another process. Raises Changed if that process has written it since."""
         self._table.delete(row.process, _KEY, row.etag)
 
 
 def _readable(row: Row) -> ProcessRow:
     try:
         return read(row, _stored)
-    except Corrupt:  # it is logged
+    except Corrupt:  # the row has been logged
         return ProcessRow(row.partition, etag=row.etag)
 
 

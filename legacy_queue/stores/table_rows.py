@@ -1,4 +1,4 @@
-"""Rows of a table: converted, in pages, between two keys, and until they expire.
+"""Reads rows of a table: converts them, in pages or between two keys, and removes them when they expire.
 
 A corrupt row is logged once and left out.
 """
@@ -26,8 +26,8 @@ Kind = TypeVar("Kind")
 
 _UNREADABLE = (LookupError, ValueError, TypeError, AttributeError, ArithmeticError, RecursionError)
 _MAX_PAGE = 1000
-_YIELD_AFTER = 50  # rows: a task of a few KiB takes up to 100 µs
-_CHUNK = 64 * 1024  # bytes: Azure's limit for a property
+_YIELD_AFTER = 50  # rows; a task of a few KiB takes up to 100 µs
+_CHUNK = 64 * 1024  # bytes, Azure's limit for a property
 _CHUNKS = "chunks"
 KEYS_ONLY: Sequence[str] = ()  # no properties of a row
 
@@ -41,9 +41,9 @@ def page(
     select: Sequence[str] | None = None,
     newest_first: bool = False,
 ) -> tuple[list[Item], str | None]:
-    """Up to ``limit`` (1..1000) converted rows, and the next ``after``, None at the end.
+    """Returns up to ``limit`` (1..1000) converted rows, and the ``after`` of the next page, None at the end.
 
-    ``after`` is "" for the first page. An empty page may not be the last. See ``Table.page``.
+    ``after`` is "" for the first page. A page may be empty and not be the last. See ``Table.page``.
     """
     rows = table.page(conditions, after, limit, select, newest_first)
     items = []
@@ -63,7 +63,10 @@ def between(
     select: Sequence[str] | None = None,
     conditions: Sequence[Condition] = (),
 ) -> list[Item]:
-    """The first ``limit`` readable rows of the partition with keys between the two, exclusive."""
+    """Returns the first ``limit`` readable rows of the partition with keys between ``first`` and ``end``.
+
+    Both are exclusive.
+    """
     keys = (Condition(PARTITION, "eq", partition), Condition(KEY, "gt", first), Condition(KEY, "lt", end))
     return first_of(table, [*keys, *conditions], limit, convert, select)
 
@@ -75,7 +78,7 @@ def first_of(
     convert: Callable[[Row], Item],
     select: Sequence[str] | None = None,
 ) -> list[Item]:
-    """The first ``limit`` readable rows that meet the conditions."""
+    """Returns the first ``limit`` readable rows that meet the conditions."""
     items: list[Item] = []
     after: str | None = ""
     while after is not None and len(items) < limit:
@@ -85,7 +88,7 @@ def first_of(
 
 
 def read(row: Row, convert: Callable[[Row], Item]) -> Item:
-    """The converted row; raises Corrupt for a row that cannot be converted, and logs it once."""
+    """Returns the converted row. If it cannot be converted, logs it once and raises Corrupt."""
     try:
         if row.values.get(_CHUNKS, 1) == 1:
             return convert(row)
@@ -104,28 +107,28 @@ def _log_once(partition: str, key: str, _version: str, why: str) -> None:
 
 
 def slugid_in(key: str) -> str:
-    """The taskId or taskGroupId that a key holds; raises ValueError for any other key."""
+    """Returns the key, if it is a taskId or taskGroupId. Raises ValueError."""
     if not re.fullmatch(TASK_ID, key):
-        raise ValueError("a key is no slugid")
+        raise ValueError("a key is not a slugid")
     return key
 
 
 def of_kind(kind: type[Kind], value: object) -> Kind:
-    """The value, if it is of that type; raises TypeError."""
+    """Returns the value if it has that type. Raises TypeError."""
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
         raise TypeError(f"a {type(value).__name__} instead of {kind.__name__}")
     return value
 
 
 def properties(row: Row, **kinds: type) -> tuple[Any, ...]:
-    """The row's properties of these names, each of its type; raises KeyError, TypeError."""
+    """Returns the properties of the row that have these names and types. Raises KeyError, TypeError."""
     return tuple(of_kind(kind, row.values[name]) for name, kind in kinds.items())
 
 
 def json_values(name: str, value: Mapping[str, Any]) -> dict[str, Value]:
-    """The value as JSON in properties ``<name>0``, ``<name>1``, ... of 64 KiB, and their number.
+    """Returns the value as JSON, in properties ``<name>0``, ``<name>1``, ... of 64 KiB, and their number.
 
-    The number allows a merge over a longer value: a merge cannot remove a property.
+    A merge cannot remove a property. Because of the number, a shorter value can be merged over a longer one.
     """
     content = to_json(dict(value))
     chunks = [content[start : start + _CHUNK] for start in range(0, len(content), _CHUNK)]
@@ -133,27 +136,28 @@ def json_values(name: str, value: Mapping[str, Any]) -> dict[str, Value]:
 
 
 def json_in(name: str, row: Row) -> dict[str, Any]:
-    """The inverse of ``json_values``."""
+    """Returns the value that ``json_values`` has stored under that name."""
     (count,) = properties(row, **{_CHUNKS: int})
     content = b"".join(of_kind(bytes, row.values[f"{name}{number}"]) for number in range(count))
     return of_kind(dict, from_json(content))
 
 
 class ExpiringRows:
-    """The rows of a table that have a property ``expires`` and meet the conditions."""
+    """Removes the expired rows of a table: those with a property ``expires`` that meet the conditions."""
 
     def __init__(self, table: Table, conditions: Sequence[Condition] = ()) -> None:
         self._table = table
         self._conditions = conditions
 
     def on_removed(self, partition: str) -> None:
-        """Called after rows of that partition were removed: a store with a cache forgets them."""
+        """Called after rows of that partition are removed. A store with a cache must forget them here."""
 
     def remove_expired(self, now: datetime, after: str, limit: int) -> str | None:
-        """Remove up to ``limit`` (1..100) rows that expired before ``now``; next ``after``, None at the end.
+        """Remove up to ``limit`` (1..100) rows that expired before ``now``.
 
-        ``after`` is "" for the first call. A row that changes meanwhile stays, and keeps the others of its
-        partition until the next pass. Safe to repeat, and in several processes at once.
+        Returns the next ``after``, or None at the end. ``after`` is "" for the first call. If a row changes
+        meanwhile, it stays, and so do the others of its partition until the next pass. Safe to repeat, and in
+        several processes at the same time.
         """
         expired = self._table.page(
             [Condition("expires", "lt", now), *self._conditions], after, limit, KEYS_ONLY

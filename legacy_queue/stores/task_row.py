@@ -1,4 +1,4 @@
-"""The row of a task: what is stored of it, and how it is read back."""
+"""Converts a task to a row of the table, and back."""
 
 import json
 import re
@@ -17,13 +17,13 @@ from legacy_queue.ports.table import Row, Value
 from legacy_queue.stores.table_rows import json_in, json_values, of_kind, properties
 
 _WRITTEN = re.compile(r"[^/]+/[0-9]{1,18}")  # process/number
-# Stored in place of the state of a resolved task whose events are unpublished: so a reading of the unresolved
-# tasks finds it, too. Its runs have the true state.
+# This is stored instead of the state of a resolved task whose events are unpublished. So reading the
+# unresolved tasks finds it, too. Its runs have the true state.
 UNPUBLISHED = "unpublished"
 
 
 class TaskVersion(NamedTuple):
-    """What a process must know of a task that is unresolved or has unpublished events."""
+    """What a process that takes over must know of a task that is unresolved or has unpublished events."""
 
     task_id: str
     due: datetime | None
@@ -32,7 +32,7 @@ class TaskVersion(NamedTuple):
 
 
 def new_values(task: Task) -> Mapping[str, Value]:
-    """All properties of a new task."""
+    """Returns all properties of a new task."""
     return {
         **changing_values(task),
         **json_values("definition", task.definition.wire),
@@ -42,9 +42,10 @@ def new_values(task: Task) -> Mapping[str, Value]:
 
 
 def changing_values(task: Task) -> Mapping[str, Value]:
-    """The properties that a transition may change: a merge does not send the definition again.
+    """Returns the properties that a transition may change, so that a merge need not send the definition
+    again.
 
-    A merge cannot unset a property: an empty string stands for no held message and no blob.
+    A merge cannot remove a property. So an empty string stands for no held message, and for no blob.
     """
     waits_for = frozenset(task.waits_for)
     return {
@@ -54,7 +55,7 @@ def changing_values(task: Task) -> Mapping[str, Value]:
         "priority": task.priority,
         "retriesLeft": task.retries_left,
         "runs": to_json([run.wire for run in task.runs]),
-        # a 1 or 0 for each: of thousands of dependencies, the ids would not fit
+        # a 1 or 0 for each dependency, because thousands of taskIds would not fit
         "waitsFor": "".join("01"[required in waits_for] for required in task.definition.dependencies),
         "heldMessageId": task.held.message_id if task.held else "",
         "heldReceipt": task.held.receipt if task.held else "",
@@ -70,7 +71,7 @@ def _written_changes(task: Task) -> bytes:
 
 
 def task_in(row: Row) -> Task:
-    """The inverse of ``new_values``; raises a built-in exception for a corrupt row."""
+    """Returns the task in a row. Raises a built-in exception if the row is corrupt."""
     retries_left, runs, waits_for = properties(row, retriesLeft=int, runs=bytes, waitsFor=str)
     message_id, receipt, newest_blob = properties(row, heldMessageId=str, heldReceipt=str, newestBlob=str)
     is_unpublished, priority_changes = properties(row, isUnpublished=bool, priorityChanges=bytes)
@@ -98,7 +99,7 @@ def task_in(row: Row) -> Task:
 
 
 def _check(task: Task) -> None:
-    """Raise a built-in exception where a part of the task is missing, not first where that part is used."""
+    """Raise a built-in exception now if a part of the task is missing, and not later where it is used."""
     definition = task.definition
     are_in_order = definition.created <= definition.deadline <= definition.expires
     if not are_in_order or [run.run_id for run in task.runs] != [*range(len(task.runs))]:
@@ -107,7 +108,7 @@ def _check(task: Task) -> None:
 
 
 def version_in(row: Row) -> TaskVersion:
-    """Needs only some of the properties."""
+    """Returns the version of a task in a row that may have only some of its properties."""
     state, runs, deadline, is_unpublished = properties(
         row, state=str, runs=bytes, deadline=datetime, isUnpublished=bool
     )
@@ -117,9 +118,9 @@ def version_in(row: Row) -> TaskVersion:
 
 
 def written_in(row: Row) -> str:
-    """Which write made this version, "" for one of 0.1.0: see ``Processes.version``.
+    """Returns which write made this version, or "" if 0.1.0 did: see ``Processes.version``.
 
-    Raises ValueError for any other text: a single such row must not stop whoever takes over.
+    Raises ValueError for any other text, because one such row must not stop a process that takes over.
     """
     written = of_kind(str, row.values.get("written", ""))
     if written and not _WRITTEN.fullmatch(written):

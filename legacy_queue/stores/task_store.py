@@ -28,13 +28,13 @@ from legacy_queue.stores.task_row import (
 
 TASK_KEY = "task"
 _MAX_CACHED = 2000  # tasks
-_MAX_CACHED_SIZE = 16 * 1024  # bytes of a definition
+_MAX_CACHED_SIZE = 16 * 1024  # bytes of a definition; a larger task is not cached
 
 _UNRESOLVED = Condition("state", "in", UNRESOLVED)
 _OPEN = Condition("state", "in", ("pending", "running"))
 _UNSETTLED = Condition("state", "in", (*UNRESOLVED, UNPUBLISHED))
 _ANY_STATE = Condition("state", "in", (*UNRESOLVED, *RESOLVED, UNPUBLISHED))
-_OF_ENTRY = ("taskQueueId", "state", "since", "priority", "heldMessageId")  # properties of a row
+_OF_ENTRY = ("taskQueueId", "state", "since", "priority", "heldMessageId")  # properties to read
 _OF_VERSION = ("state", "runs", "deadline", "written", "isUnpublished")
 _MAX_ROWS = 1000
 _BARRED = "barred"
@@ -43,9 +43,9 @@ _EXPIRING = Condition("state", "in", (*RESOLVED, _BARRED))
 
 @dataclass(frozen=True)
 class StoredTask:
-    """A task and the version of it that a conditional write names.
+    """A task, and the ETag of this version for a conditional write.
 
-    ``written`` says who wrote it: see ``Processes.version``. It is "" for a version that 0.1.0 wrote.
+    ``written`` says which write made it: see ``Processes.version``. It is "" if 0.1.0 did.
     """
 
     task: Task
@@ -54,9 +54,10 @@ class StoredTask:
 
 
 class TaskStore(ExpiringRows):
-    """Every change is a conditional write on the row's ETag, so a cached task needs no read, and may be old.
+    """The tasks. Every change is a conditional write on the ETag of the row.
 
-    Only a resolved task expires: an unresolved task still has to end, and its dependents wait for that.
+    So a cached task can be changed without a read, even though it may be outdated. Only resolved tasks
+    expire: an unresolved task must still end, and its dependents wait for that.
     """
 
     def __init__(self, table: Table) -> None:
@@ -68,7 +69,7 @@ class TaskStore(ExpiringRows):
         self._cache.remove(partition)
 
     def load(self, task_id: str) -> StoredTask | None:
-        """The task as it is now."""
+        """Reads the task. Returns None if it does not exist."""
         row = self._table.get(task_id, TASK_KEY)
         if row is None or row.values.get("state") == _BARRED:
             self._cache.remove(task_id)
@@ -79,27 +80,30 @@ class TaskStore(ExpiringRows):
         return self._store_in_cache(read(row, _stored), row.values)
 
     def recall(self, task_id: str) -> StoredTask | None:
-        """The cached task, which may be outdated: only a conditional write proves that it is not."""
+        """Returns the cached task. It may be outdated: only a conditional write shows that it is not."""
         return self._cache.get(task_id)
 
     def insert(self, task: Task, written: str) -> StoredTask:
-        """Store a new task; raises AlreadyExists."""
+        """Store a new task. Raises AlreadyExists."""
         values = {**new_values(task), "written": written}
         stored = StoredTask(task, self._table.insert(task.task_id, TASK_KEY, values), written)
         self._update_open_tasks(task)
         return self._store_in_cache(stored, values)
 
     def bar(self, task_id: str, expires: datetime) -> bool:
-        """Prevent any task of that id until ``expires``; False where there is such a task already."""
+        """Prevent that a task with this id is created before ``expires``. Returns False if there already is
+        one.
+        """
         with suppress(AlreadyExists):
             self._table.insert(task_id, TASK_KEY, {"state": _BARRED, "expires": expires})
             return True
         return self.load(task_id) is None
 
     def replace(self, stored: StoredTask, task: Task, written: str = "") -> StoredTask:
-        """Store the task if it is still the version ``stored``; raises Changed.
+        """Store the task if ``stored`` is still the current version. Raises Changed.
 
-        ``written`` is "" for a change without effects: who wrote the version before it still says so.
+        For a change without effects, ``written`` is "". Then the row still names the write of the version
+        before.
         """
         written = written or stored.written
         try:
@@ -110,38 +114,45 @@ class TaskStore(ExpiringRows):
             raise
         self._update_open_tasks(task)
         replaced = StoredTask(task, etag, written)
-        if self._cache.get(task.task_id):  # else it is too large
+        if self._cache.get(task.task_id):  # a task that is not cached is too large
             self._cache.put(task.task_id, replaced)
         return replaced
 
     def begin_open_tasks(self) -> OpenTasks:
-        """Empty open tasks that every write from now on updates, in place of earlier ones."""
+        """Returns empty open tasks, which every write from now on updates instead of the earlier ones."""
         self._open_tasks = OpenTasks()
         return self._open_tasks
 
     def read_into(self, open_tasks: OpenTasks, after: str) -> str | None:
-        """Read a page of the pending and running tasks into it; the next ``after``, None at the end."""
+        """Read a page of the pending and running tasks into ``open_tasks``.
+
+        Returns the next ``after``, or None at the end.
+        """
         entries, next_after = page(self._table, [_OPEN], after, _MAX_ROWS, _entry, _OF_ENTRY)
         open_tasks.read(entries, next_after is None)
         return next_after
 
     def unresolved(self, after: str, limit: int) -> tuple[Sequence[StoredTask], str | None]:
-        """A page of the unscheduled, pending or running tasks, and the next ``after``: see ``page``."""
+        """Returns a page of the unscheduled, pending or running tasks, and the next ``after``: see
+        ``page``.
+        """
         return page(self._table, [_UNRESOLVED], after, limit, _stored)
 
     def unsettled(self, after: str, limit: int) -> tuple[Sequence[TaskVersion], str | None]:
-        """A page of the tasks that are unresolved, or whose events are unpublished: see ``page``."""
+        """Returns a page of the tasks that are unresolved or have unpublished events: see ``page``."""
         return page(self._table, [_UNSETTLED], after, limit, version_in, _OF_VERSION)
 
     @property
     def knows_age(self) -> bool:
-        """Whether ``search`` begins with the newest task, and not in the order of the taskIds."""
+        """Whether ``search`` begins with the newest task. Otherwise it is in the order of the taskIds."""
         return self._table.knows_age
 
     def search(
         self, state: str, task_queue_id: str, after: str, limit: int
     ) -> tuple[Sequence[StoredTask], str | None]:
-        """Tasks in that state, ``unresolved`` or ``all``, of a pool or of any: see ``page``."""
+        """Returns a page of tasks in that state, or ``unresolved`` or ``all``: see ``page``. "" means any
+        pool.
+        """
         states = {"all": _ANY_STATE, "unresolved": _UNRESOLVED}
         is_resolved = state in RESOLVED
         stored_as = Condition("state", "in", (state, UNPUBLISHED) if is_resolved else (state,))

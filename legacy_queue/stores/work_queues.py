@@ -1,4 +1,4 @@
-"""The queues that workers poll: a message for each pending run."""
+"""Stores messages in the queues that workers poll. Each pending run has a message."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -19,11 +19,11 @@ _MIN_TIME_TO_LIVE = timedelta(seconds=1)
 
 
 class WorkQueues:
-    """A queue for each priority of a pool.
+    """The queues of all pools. Each priority of a pool has its own queue.
 
-    The first use creates a queue; its metadata holds its pool and the day of its last use. A queue
-    that is empty and was unused for 10 days has expired. Durations are whole seconds: invisibility is rounded
-    up, the time to live down. Source: docs/explanation/protocols.md#work-queues.
+    The first use of a queue creates it. Its metadata have its pool and the day of its last use. If a queue is
+    empty and unused for 10 days, it has expired. Durations are whole seconds: invisibility is rounded up, the
+    time to live is rounded down. Source: docs/explanation/protocols.md#work-queues.
     """
 
     def __init__(self, account: StorageAccount, prefix: str, clock: Clock) -> None:
@@ -36,9 +36,10 @@ class WorkQueues:
         self._named: SharedLruCache[str, WorkQueue] = SharedLruCache(_MAX_CACHED)
 
     def put(self, queue: WorkQueue, text: str, expires_in: timedelta, hidden_for: timedelta) -> MessageLease:
-        """Put a message, invisible for ``hidden_for``, deleted after ``expires_in``, which is longer.
+        """Put a message that is hidden for ``hidden_for`` and deleted after ``expires_in``, which must be
+        longer.
 
-        Creates the queue again where another process has removed it.
+        If another process has removed the queue, it is created again.
         """
         time_to_live = max(_MIN_TIME_TO_LIVE, expires_in)
         messages = self._use(queue)
@@ -49,42 +50,42 @@ class WorkQueues:
             return self._use(queue).put(text, hidden_for, time_to_live)
 
     def hide(self, queue: WorkQueue, lease: MessageLease, text: str, hidden_for: timedelta) -> MessageLease:
-        """Give the leased message this text and hide it for ``hidden_for``; see ``Queue.update``."""
+        """Give the leased message this text, and hide it for ``hidden_for``: see ``Queue.update``."""
         return self._queue(queue).update(lease, text, hidden_for)
 
     def remove(self, queue: WorkQueue, lease: MessageLease) -> None:
-        """Delete the leased message; raises LeaseLost."""
+        """Delete the leased message. Raises LeaseLost."""
         self._queue(queue).delete(lease)
 
     def receive(self, queue: WorkQueue, count: int, hidden_for: timedelta) -> Sequence[QueuedMessage]:
-        """Up to ``count`` (1..32) visible messages, which become hidden; none of an unused queue."""
+        """Receive and hide up to ``count`` (1..32) visible messages. An unused queue has none."""
         with suppress(QueueNotFound):
             return self._queue(queue).receive(count, hidden_for)
         return []
 
     def peek(self, queue: WorkQueue) -> Sequence[QueuedMessage]:
-        """Messages, without receiving them: see ``Queue.peek``."""
+        """Returns messages without receiving them: see ``Queue.peek``."""
         with suppress(QueueNotFound):
             return self._queue(queue).peek()
         return []
 
     def text(self, queue: WorkQueue, message_id: str) -> str | None:
-        """The text of a message; None if it is not in that queue, or where storage does not show it."""
+        """Returns the text of a message, or None if it is not in that queue or storage does not show it."""
         return self._shown.text(self.name(queue), message_id) if self._shown else None
 
     def texts(self) -> Iterator[tuple[str, str]]:
-        """Each message of the account, where storage shows them: the name of its queue, and its text."""
+        """Yields the name of the queue and the text of each message in the account, if storage shows them."""
         after: str | None = ""
         while self._shown and after is not None:
             messages, after = self._shown.page(after, _PAGE)
             yield from messages
 
     def name(self, queue: WorkQueue) -> str:
-        """The name of the queue in the storage account."""
+        """Returns the name of the queue in the storage account."""
         return queue.name(self._prefix)
 
     def count(self, queue: WorkQueue) -> int:
-        """How many messages there are, visible or not; 0 for an unused queue."""
+        """Returns how many messages the queue has, visible or not. An unused queue has 0."""
         with suppress(QueueNotFound):
             return self._queue(queue).count()
         return 0
@@ -97,16 +98,18 @@ class WorkQueues:
         visibility: timedelta,
         caller: str = "",
     ) -> list[SignedUrls]:
-        """URLs, valid between the two times, that receive and delete messages: see ``Queue.signed_urls``."""
+        """Returns URLs that receive and delete messages between the two times: see ``Queue.signed_urls``."""
         return [self._use(queue).signed_urls(start, expiry, visibility, caller) for queue in queues]
 
     @property
     def sees_polls(self) -> bool:
-        """Whether workers poll this server, and not Azure."""
+        """Whether workers poll this server, not Azure."""
         return self._account.public_queues.is_own
 
     def named(self, name: str) -> WorkQueue | None:
-        """The work queue with that name; None where there is no such queue. Costs a call the first time."""
+        """Returns the work queue with that name, or None if there is none. The first time, this costs
+        a call.
+        """
         if not (queue := self._named.get(name)):
             with suppress(QueueNotFound):
                 queue = self._by_metadata(name, self._account.queue(name).metadata())
@@ -115,7 +118,9 @@ class WorkQueues:
         return queue
 
     def remove_expired(self, now: datetime, after: str, limit: int) -> str | None:
-        """As ``ExpiringRows``. Each call lists all queues, since Azurite's markers skip some."""
+        """Remove expired queues: see ``ExpiringRows``. Each call lists all queues: Azurite's markers skip
+        some.
+        """
         unused = (
             name
             for name, metadata in self._account.queues(f"{self._prefix}-")
@@ -130,7 +135,7 @@ class WorkQueues:
         return self._account.queue(self.name(queue))
 
     def _use(self, queue: WorkQueue) -> Queue:
-        """Create the queue and record that it was used today, once a day in each process."""
+        """Create the queue and record that it is used today. Each process does so once a day."""
         today = self._clock.now().date()
         messages = self._queue(queue)
         if self._used.get(messages.name) != today:
@@ -140,10 +145,10 @@ class WorkQueues:
         return messages
 
     def _is_unused(self, name: str, metadata: Mapping[str, str], now: datetime) -> bool:
-        """Whether it is a work queue of this prefix whose last day of use ended 10 days ago.
+        """Whether it is a work queue with this prefix that was last used more than 10 days ago.
 
-        Counts also the queues that 0.1.0 made with the setting pool-shards: only their last character is
-        another. Nobody polls them, and their messages expire with their tasks' deadlines.
+        This includes the queues that 0.1.0 made with the setting pool-shards, which differ only in their last
+        character. Nobody polls them, and their messages expire at the deadlines of their tasks.
         """
         try:
             last_used = date.fromisoformat(metadata["last_used"])
@@ -159,7 +164,9 @@ class WorkQueues:
         return None
 
     def _remove_queue(self, name: str, now: datetime) -> None:
-        """Remove it if it is empty and still unused; a message put at the same time is lost."""
+        """Remove the queue if it is empty and still unused. A message that is put at the same time is
+        lost.
+        """
         queue = self._account.queue(name)
         with suppress(QueueNotFound):
             if not queue.count() and self._is_unused(name, queue.metadata(), now):

@@ -1,4 +1,4 @@
-"""Records of provisioners, pools, workers, and clients that poll."""
+"""Stores records of provisioners, pools and workers, and of clients that poll."""
 
 import hashlib
 import sys
@@ -27,21 +27,21 @@ from legacy_queue.ports.table import Condition, Row, Value
 from legacy_queue.stores.table_rows import ExpiringRows, between, first_of, json_in, json_values, read
 
 _SEPARATOR = "!"  # sorts before every character of an identifier, so keys are in the order of paths
-_END = "~"  # behind every key
-_MAX_PROVISIONERS = 100  # provisioners
-_CLIENT = "workerGroup"  # where the name of a client is stored
+_END = "~"  # sorts after every key
+_MAX_PROVISIONERS = 100  # provisioners that are read at once
+_CLIENT = "workerGroup"  # the property that holds the name of a client
 
 
 @dataclass(frozen=True)
 class WorkerRow:
-    """The record of a provisioner, pool or worker, and the calls of a worker.
+    """The record of a provisioner, pool or worker, and the calls of the worker.
 
-    They are two things. They share a row since a claim changes both, and one write is enough for it.
+    These two things share a row because a claim changes both, and then one write is enough.
     """
 
     record: WorkerRecord
     statistics: CallStatistics = field(default_factory=CallStatistics)
-    # of the version that a conditional write names; "" if it is not stored yet
+    # of this version, for a conditional write; "" if it is not stored yet
     etag: str = field(default="", compare=False)
 
     @classmethod
@@ -55,7 +55,7 @@ class ClientRow:
 
     client: CallingClient
     statistics: CallStatistics = field(default_factory=CallStatistics)
-    etag: str = field(default="", compare=False)  # as of WorkerRow
+    etag: str = field(default="", compare=False)  # see WorkerRow
 
     @classmethod
     def new(cls, client: CallingClient, _now: datetime) -> Self:
@@ -66,41 +66,45 @@ AnyRow = TypeVar("AnyRow", bound=WorkerRow | ClientRow)
 
 
 class WorkerStore(ExpiringRows):
-    """A partition for the provisioners, one for the pools of each, two for the workers and the clients
-    of each. A row is removed after its record expired, ten days after its last call at the earliest.
+    """The rows of provisioners, pools, workers and clients.
+
+    The provisioners have one partition. The pools of each provisioner have one. The workers of each pool have
+    one, and so have its clients. A row is removed after its record has expired, but not before ten days after
+    its last call.
     """
 
     def load(self, path: RecordPath) -> WorkerRow | None:
-        """The row of a provisioner, pool or worker as it is now."""
+        """Reads the row of a provisioner, pool or worker. Returns None if there is none."""
         row = self._table.get(*_keys(path))
         return read(row, _worker_row) if row else None
 
     def load_client(self, client: CallingClient) -> ClientRow | None:
-        """The row of a client as it is now."""
+        """Reads the row of a client. Returns None if there is none."""
         row = self._table.get(*_client_keys(client))
         return read(row, _client_row) if row else None
 
     def insert(self, row: AnyRow) -> AnyRow:
-        """Store a new row; raises AlreadyExists."""
+        """Store a new row. Raises AlreadyExists."""
         return replace(row, etag=self._table.insert(*_keys_of(row), _values(row)))
 
     def replace(self, row: AnyRow) -> AnyRow:
-        """Store the row if what is stored still has its ETag; raises Changed."""
+        """Store the row if the stored row still has its ETag. Raises Changed."""
         return replace(row, etag=self._table.merge(*_keys_of(row), _values(row), row.etag))
 
     def list(
         self, parent: ProvisionerPath | PoolPath | None, after: RecordPlace, limit: int, now: datetime
     ) -> Sequence[WorkerRecord]:
-        """Up to ``limit`` children of ``parent``, None for provisioners, behind ``after``.
+        """Returns up to ``limit`` children of ``parent`` after ``after``, in the order of their paths.
 
-        Without those that have expired by ``now``, in the order of their paths. Only the last page is short.
+        If ``parent`` is None, these are the provisioners. Records that have expired by ``now`` are left out.
+        Only the last page is short.
         """
         begin = _SEPARATOR.join(after)
         is_kept = Condition("keptUntil", "gt", now)
         return between(self._table, _partition(parent), begin, _END, limit, _record, conditions=[is_kept])
 
     def worker_types(self, after: RecordPlace, limit: int, now: datetime) -> Sequence[WorkerRecord]:
-        """As ``list``, the pools of all provisioners."""
+        """Returns the pools of all provisioners: see ``list``."""
         records = [*self.list(ProvisionerPath(after[0]), after, limit, now)] if after else []
         behind: RecordPlace | None = after[:1]
         while behind is not None and len(records) < limit:
@@ -115,7 +119,7 @@ class WorkerStore(ExpiringRows):
     def callers_since(
         self, time: datetime, provisioner_id: str | None, worker_type: str | None
     ) -> Sequence[Caller]:
-        """Those whose last call was not before that time, None for any pool."""
+        """Returns the callers whose last call was at or after ``time``. None means any pool."""
         conditions = [Condition("lastCall", "ge", time)]
         for name, value in (("provisionerId", provisioner_id), ("workerType", worker_type)):
             if value is not None:
@@ -133,7 +137,7 @@ def _keys(path: RecordPath) -> tuple[str, str]:
 
 
 def _client_keys(client: CallingClient) -> tuple[str, str]:
-    """The name may have characters that a key may not have."""
+    """Hashes the name, because it may have characters that a key must not have."""
     partition = _SEPARATOR.join(("client", client.provisioner_id, client.worker_type))
     return partition, hashlib.sha256(client.name.encode()).hexdigest()[:32]
 
@@ -167,7 +171,7 @@ def _values(row: WorkerRow | ClientRow) -> Mapping[str, Value]:
 
 
 def _client_wire(row: ClientRow) -> Mapping[str, str]:
-    """The client in the form of a worker record, which 0.1.0 reads."""
+    """Returns the client in the form of a worker record, so that 0.1.0 can read it."""
     client, last_call = row.client, format_time(row.statistics.last_call)
     names = {"provisionerId": client.provisioner_id, "workerType": client.worker_type, _CLIENT: client.name}
     return {**names, "lastDateActive": last_call, "expires": last_call}
