@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
-from difflib import get_close_matches
 from time import monotonic
 from typing import Any
 
@@ -56,10 +55,10 @@ def conform(
     Raises ValueError if the command cannot be started, if the worker speaks another protocol, and for an
     unknown rule or protocol.
     """
-    ids = [rule.id for rule in RULES]
-    for unknown in (each for each in rules if each not in ids):
-        [near] = get_close_matches(unknown, ids, 1, 0)
-        raise ValueError(f"there is no rule {unknown!r}; the nearest is {near}")
+    if unknown := {*rules} - {rule.id for rule in RULES}:
+        raise ValueError(
+            f"there is no rule {min(unknown)!r}: expected one of {', '.join(r.id for r in RULES)}"
+        )
     if protocol not in (None, *PROTOCOLS):
         raise ValueError(f"there is no protocol {protocol!r}: expected one of {', '.join(PROTOCOLS)}")
     if protocol:
@@ -97,7 +96,7 @@ def conform(
     cause(first)
     spoken = protocol or found()
     if (found() in POLLS) != (spoken in POLLS):
-        raise ValueError(f"the worker speaks {found()}, not {spoken}")
+        raise ValueError(f"the worker speaks the protocol {found()}, not {spoken}")
     asked = _asked(spoken, rules)
     left = [each for each in others if each in chosen and spoken in each.protocols]
     progress(1, 1 + len(left), f"situations: {first.name}")
@@ -109,8 +108,11 @@ def conform(
 def _asked(protocol: str, chosen: Sequence[str]) -> list[Rule]:
     """The rules of the protocol. Raises ValueError if a chosen rule is not among them."""
     asked = [rule for rule in RULES if protocol in rule.protocols]
-    if others := {*chosen} - {rule.id for rule in asked}:
-        raise ValueError(f"the worker speaks the protocol {protocol}, which has no rule {min(others)!r}")
+    for rule in (each for each in RULES if each.id in chosen and each not in asked):
+        raise ValueError(
+            f"the protocol of this worker, {protocol}, has no rule {rule.id!r}: it is a rule of the protocol "
+            + " and ".join(rule.protocols)
+        )
     return asked
 
 

@@ -129,7 +129,7 @@ def test_what_a_missing_payload_would_show_is_not_shown(tmp_path: Path) -> None:
     assert verdicts == ["held", "not shown"]
     assert "shutdown: you gave no payload for a task that runs" in ended.stdout
     file.write_text('{"runs": {"command": ["sleep", "{seconds}"]}}')
-    assert "has no payload of a task that completes" in run("--payload", str(file), "--", "true").stderr
+    assert "expected a payload for a task that completes" in run("--payload", str(file), "--", "true").stderr
 
 
 @pytest.mark.timeout(900)
@@ -190,25 +190,28 @@ def test_each_observed_worker_has_a_report_and_both_are_in_one_file(
     assert run("--observe", "--pool", "test-provisioner/other", **variables).exit_code == 0
     legacy_queue.advance("1m")
     refused = run("--observe", "--pool", "test-provisioner/other", **variables)
-    assert (refused.exit_code, "the clock of the queue was moved" in refused.stderr) == (2, True)
+    assert (refused.exit_code, "was moved, but its workers' was not" in refused.stderr) == (2, True)
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--observe", "--", "true"], "give the command of a worker behind --, or --observe"),
+        (["--observe", "--", "true"], "expected the command that starts your worker after --, or --observe"),
         (["--report", "no-such-folder/a.html", "--", "true"], "cannot be written: No such file or directory"),
         (["--report", "{pipe}", "--", "true"], "cannot be written: No such device or address"),
         (
             ["--rule", "report-twice", "--", "true"],
-            "there is no rule 'report-twice'; the nearest is report-once",
+            "'report-twice': expected a rule; the nearest is 'report-once'",
         ),
         (["--", "no-such-command"], "Error: 'no-such-command' cannot be started: No such"),
-        (["--torture", "1", "--", "true"], "--torture and --steps were removed: start your worker on"),
-        (["--steps", "9", "--", "true"], "--torture and --steps were removed: start your worker on"),
-        (["--protocol", "draft", "--rule", "encode-the-receipt", "--", "true"], "draft, which has no rule"),
+        (["--torture", "1", "--", "true"], "--torture and --steps were removed"),
+        (["--steps", "9", "--", "true"], "--torture and --steps were removed"),
+        (["--protocol", "draft", "--rule", "encode-the-receipt", "--", "true"], "draft, has no rule"),
         (["--rule", "report-once", "--", "false"], "the worker ended by itself: exit code 1"),
-        (["--protocol", "claimwork", "--rule", "report-once", "--", *WORKER], "the worker speaks draft, not"),
+        (
+            ["--protocol", "claimwork", "--rule", "report-once", "--", *WORKER],
+            "the worker speaks the protocol draft, not",
+        ),
     ],
 )
 def test_a_command_that_cannot_be_judged_is_refused_with_the_reason(
