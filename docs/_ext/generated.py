@@ -27,7 +27,7 @@ from legacy_queue.conform.rules import RULES
 from legacy_queue.conform.situations import SITUATIONS
 from legacy_queue.domain import errors as domain_errors
 from legacy_queue.domain.errors import InjectedError, QueueError
-from legacy_queue.domain.scopes import AllOf, Expression, ForEach
+from legacy_queue.domain.scopes import AllOf, AnyOf, Expression, ForEach
 from legacy_queue.domain.topics import PROJECT
 from legacy_queue.http.declared_endpoints import served_by
 from legacy_queue.http.endpoint import Endpoint
@@ -202,7 +202,8 @@ def parameters() -> str:
     )
 
 
-def _scopes(expression: "Expression | None", inner: bool = False) -> str:
+def _scopes(expression: "Expression | None", indent: str = "") -> str:
+    """In one line, or as a nested list if an alternative needs several scopes."""
     match expression:
         case None:
             return "none"
@@ -210,11 +211,43 @@ def _scopes(expression: "Expression | None", inner: bool = False) -> str:
             return "any valid credentials"
         case str():
             return f"`{expression}`"
-        case ForEach(variable, in_, each):
-            return f"{_scopes(each, True)} for each `{variable}` in `{in_}`"
-    word = " and " if isinstance(expression, AllOf) else " or "
-    text = word.join(_scopes(part, True) for part in expression.parts)
-    return f"({text})" if inner and len(expression.parts) > 1 else text
+        case ForEach():
+            return _scopes_for(expression, "each", indent)
+    is_any = isinstance(expression, AnyOf)
+    count = "one" if is_any else "each"
+    parts = [
+        _scopes_for(part, count, f"{indent}  ") if isinstance(part, ForEach) else _scopes(part, f"{indent}  ")
+        for part in expression.parts
+    ]
+    if len(parts) == 1:
+        return parts[0]
+    if not any(isinstance(part, ForEach) or len(getattr(part, "parts", ())) > 1 for part in expression.parts):
+        return (" or " if is_any else " and ").join(parts)
+    return f"{'one' if is_any else 'all'} of these:" + "".join(f"\n{indent}  - {part}" for part in parts)
+
+
+def _scopes_for(loop: ForEach, count: str, indent: str) -> str:
+    each = _scopes(loop.each, indent)
+    if loop.in_ in _AT_MOST_ONE:
+        return f"{each}, {_AT_MOST_ONE[loop.in_]}"
+    return f"{each} for {count} `{loop.variable}` of {_LISTS[loop.in_]}"
+
+
+_LISTS = {  # what the values of a loop in the scopes are
+    "scopes": "the task's scopes",
+    "routes": "the task's routes",
+    "priorities": "the task's priority and all higher ones",
+    "taskIds": "the taskIds in the body",
+    "taskQueueIds": "the taskQueueIds in the body",
+    "names": "the artifact and all links to it that are followed",
+    "properties": "the properties in the body",
+}
+_AT_MOST_ONE = {  # lists that have one value, or none if the sentence does not hold
+    "legacyPriority": "if the task has the lowest priority",
+    "projects": "if the task has a projectId other than `none`",
+    "directions": "with `raise` or `lower`, as the change is",
+    "schedulers": "with the group's schedulerId",
+}
 
 
 def _errors(endpoint: Endpoint) -> str:
@@ -326,10 +359,18 @@ def routing_key() -> str:
 def rules() -> str:
     """A row for each rule of conform."""
     rows = [
-        [f"`{rule.id}`", rule.demand, ", ".join(rule.protocols), f"{escape(rule.sentence)} *{rule.source}*"]
+        [
+            f"`{rule.id}`<br>{rule.demand}, for {', '.join(rule.protocols)}",
+            f"{_escaped(rule.sentence)} *{rule.source}*",
+        ]
         for rule in RULES
     ]
-    return _table(["rule", "demand", "protocols", "the sentence in the document"], rows)
+    return _table(["rule", "the sentence in the document"], rows)
+
+
+def _escaped(text: str) -> str:
+    """For Markdown, which shows code between backticks as it is."""
+    return "`".join(each if at % 2 else escape(each) for at, each in enumerate(text.split("`")))
 
 
 def situations() -> str:
@@ -440,7 +481,8 @@ _SUFFIXES = {"counter": "_total"}  # which the parser takes off
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [heads, ["---"] * len(heads), *([cell.replace("|", "\\|") for cell in row] for row in rows)]
+    cells = ([cell.replace("|", "\\|").replace("\n", " ") for cell in row] for row in rows)
+    lines = [heads, ["---"] * len(heads), *cells]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 

@@ -55,7 +55,7 @@ def _kind(schema: Schema) -> str:
         return f"`{json.dumps(schema['const'])}`"
     match schema.get("type"):
         case "array":
-            return f"list of {_kind(schema['items'])}{_limits(schema)}"
+            return f"list; each item: {_kind(schema['items'])}{_limits(schema)}"
         case "integer":
             return f"integer{_range(schema)}"
         case "string" if schema.get("format") == "date-time":
@@ -75,12 +75,12 @@ def _range(schema: Schema) -> str:
 
 
 def _limits(schema: Schema) -> str:
+    minimum = schema.get("minItems")
     maximum = schema.get("maxItems", schema.get("maxProperties"))
-    minimum = f", at least {schema['minItems']}" if schema.get("minItems") else ""
     return (
-        minimum
-        + (f", at most {maximum:,}" if maximum else "")
-        + (", all different" if schema.get("uniqueItems") else "")
+        (f"; at least {minimum}" if minimum else "")
+        + (f"; at most {maximum:,} of them" if maximum else "")
+        + ("; all different" if schema.get("uniqueItems") else "")
     )
 
 
