@@ -81,9 +81,9 @@ class GroupStore(ExpiringRows):
     - ``active-<taskId>-<activation>`` for each active task.
 
     Most tasks are alone in their group. So in a new group, the row ``group`` holds its first member, and
-    there is no other row. The end of that member changes only this row. Before any other change, the same
-    batch writes the rows that this one stands for (``_spread``). Both writes name the version of the row
-    ``group``.
+    there is no other row. The end of that member changes only this row. Any other change also writes, in the
+    same batch, the rows that this one stands for (``_spread``). Both kinds of writes name the version of the
+    row ``group``.
 
     Rows of members are written in a batch that also requires the row ``open`` or ``group`` to exist: see
     ``_exists``. If that row is missing, the batch fails. So no task joins a group that another process has

@@ -1,6 +1,6 @@
-"""Tasks.
+"""Stores tasks.
 
-One row for each task, alone in its partition: the partition is the taskId, the key ``task``.
+Each task has one row, in its own partition: the partition is the taskId, and the key is ``task``.
 """
 
 from collections.abc import Mapping, Sequence
@@ -91,7 +91,7 @@ class TaskStore(ExpiringRows):
         return self._store_in_cache(stored, values)
 
     def bar(self, task_id: str, expires: datetime) -> bool:
-        """Prevent that a task with this id is created before ``expires``. Returns False if there already is
+        """Let no task with this id be created before ``expires``. Returns False if there already is
         one.
         """
         with suppress(AlreadyExists):

@@ -4,9 +4,8 @@ The rule
 --------
 One of the requests that wait for work of a pool polls for all of them. It is the leader. The leader polls the
 queues of the pool in the order of their priority until each request has its messages. It leaves out the
-queues
-that are known to be empty. Each message goes to the request that has the fewest. When the leader is answered,
-another request leads.
+queues that are known to be empty. Each message goes to the request that has the fewest. When the leader is
+answered, another request leads.
 
 A queue is known to be empty when a poll has found no message there. It is no longer known to be empty
 
@@ -18,8 +17,7 @@ The theory
 ----------
 There are no threads except those of the requests. So the cost of a pool does not depend on the number of its
 requests. A process does nothing if nobody asks it for work. And the thread that has received a message can
-claim
-the task.
+claim the task.
 
 If a poll misses a message, the message was offered after the poll began. So a queue counts as empty from the
 time before its poll, and both an offer and a received message take that back. No offer is lost during a poll.

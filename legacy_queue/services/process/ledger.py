@@ -7,9 +7,8 @@ number of the last settled write, and this one number tells the other processes 
 
 While a call or the resolver works on an open write, the write is *under way*. If that fails, the write is
 *behind*, and the resolver repeats its effects after a while. While the broker is away, very many writes may
-be
-behind. Then the rows of their tasks are *marked*, and any process can find the mark. A marked write no longer
-holds back the settled number, and the row of this process does not name its task.
+be behind. Then the rows of their tasks are *marked*, and any process can find the mark. A marked write no
+longer holds back the settled number, and the row of this process does not name its task.
 
 The row of a task says when the task is due. This process remembers that time for the tasks that it was the
 last to write, and looks at each of them when the time comes. A look that is too early, or one too many, is

@@ -24,11 +24,11 @@ from legacy_queue.ports import Clock
 from legacy_queue.services.process.liveness import BEAT, DEAD_AFTER
 from legacy_queue.services.process.processes import Processes
 
-# How long an offer stays in the row. Whoever read the rows at most half as long ago knows all offers.
+# How long an offer stays in the row. A process that has read the rows within half of that has missed none.
 _KEPT = timedelta(seconds=20)
 _TOLD_FOR = _KEPT / 2
-# How long after a process is found dead all messages are visible that it had received. It may have received
-# one, hidden for 20 s, just before its next beat was due.
+# When a process is found dead, all messages that it had received are visible again after this time. It may
+# have received one, hidden for 20 s, just before its next beat was due.
 _UNTIL_VISIBLE = timedelta(seconds=20) + BEAT - DEAD_AFTER + timedelta(seconds=1)
 _ROUNDING = timedelta(seconds=1)  # Azure hides messages for whole seconds
 _LONG_AGO = _NOW = timedelta(0)

@@ -293,7 +293,7 @@ class Processes:
         self._ledger.inherit(further)
 
     def _read_all(self) -> None:
-        """Read all active members and all open tasks, after another process has died.
+        """Read all active members and unresolved tasks, after a process has died or due times were forgotten.
 
         Repeats what the dead had not settled and what is unpublished, and notes when tasks are due. It leaves
         out the tasks that a living process was the last to write, because that process does the same for

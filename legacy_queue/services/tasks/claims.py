@@ -182,7 +182,6 @@ class Claims:
         # The process that changed the priority may have died before it put a message into the new queue.
         # Offer first and delete then: the other way round, a crash in between would leave a pending run
         # without a message.
-        # message.
         if task.state == "pending":
             self._messages.offer(task, len(task.runs) - 1)
         self._messages.delete(queue, message.lease)

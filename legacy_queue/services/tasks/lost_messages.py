@@ -60,7 +60,7 @@ class LostMessages:
         return not any(self._has((task.task_id, run_id, name)) for run_id in range(first, first + _AHEAD))
 
     def note_offer(self, task: Task) -> None:
-        """Record that the pending run has a message now, so that a repeated page does not offer it again."""
+        """Record that the pending run has a message now, so that the sweep does not offer it again."""
         self._add((task.task_id, len(task.runs) - 1, _ANY))
 
     def messages_needed(self, task_queue_id: str) -> int | None:
