@@ -1,6 +1,6 @@
-"""What became of tasks lately, from the events that this process has published and still has in memory.
+"""What happened to tasks in the last hour, from the events that this process has published and has in memory.
 
-It costs no read of storage. It lacks what other processes have published.
+It reads nothing from storage, and does not know the events of other processes.
 """
 
 import json
@@ -30,25 +30,23 @@ class LostClaim:
 
 @dataclass(frozen=True)
 class RecentEvents:
-    """``since`` is when the first event in memory was published, or an hour ago if that is later; None if
-    there is no event.
+    """What the events of the last hour say."""
 
-    ``resolved`` counts the tasks that were resolved since then, by state. ``lost_claims`` are the claims that
-    expired since then, the last first. ``stopped`` has the task groups that cannot go on, with their tasks by
-    state: a task failed, others are unscheduled, and none is pending or running.
-    """
-
+    # an hour ago, or the time of the first event in memory if that is later; None without an event
     since: datetime | None
+    # how many tasks were resolved since then, by state
     resolved: Mapping[str, int]
+    # claims that expired since then, the last one first
     lost_claims: Sequence[LostClaim]
+    # the tasks by state of each group that cannot go on: one failed, others are unscheduled, none is open
     stopped: Mapping[str, Mapping[str, int]]
 
 
 def recent_events(events: Sequence[BufferedEvent], now: datetime) -> RecentEvents:
-    """What became of the tasks that the events are about."""
+    """Summarize the events, which are in the order in which they were published."""
     since = max(events[0].time, now - RECENT) if events else now
     last: dict[str, BufferedEvent] = {}  # by taskId
-    lost: dict[tuple[str, int], LostClaim] = {}  # by run: of today's shape, two events say so
+    lost: dict[tuple[str, int], LostClaim] = {}  # by run, because two events of today's shape show it
     for event in yielding(events, _YIELD_AFTER):
         if event.exchange in _STATES:
             last[event.routing_key.split(".", 2)[1]] = event
@@ -67,7 +65,7 @@ def recent_events(events: Sequence[BufferedEvent], now: datetime) -> RecentEvent
 
 
 def _lost_claim(event: BufferedEvent) -> Iterator[tuple[tuple[str, int], LostClaim]]:
-    """The claim whose end the event shows: a final exception, or the run that retries."""
+    """The claim that expired before this event: a task-exception, or the task-pending of the retry."""
     words = event.routing_key.split(".")
     run_id = int(words[2]) - (event.exchange == "task-pending")
     if run_id < 0:
