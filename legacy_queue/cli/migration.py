@@ -99,8 +99,8 @@ def _summary(report: Any) -> Iterable[str]:
     nothing = "No worker called pollTaskUrls, claimTask or claimWork."
     yield table(_HEADS, map(_row, pools), nothing)
     for pool in pools:
-        against = [f"  proof:     {why}" for why in pool["required"]["inTheWay"] if _claims(pool)]
-        against += [f"  claimWork: {why}" for why in pool["claimWork"]["inTheWay"]]
+        against = [f"  proof:     {why}" for why in _blockers(pool["required"]) if _claims(pool)]
+        against += [f"  claimWork: {why}" for why in _blockers(pool["claimWork"])]
         if against:
             yield from (f"\n{_pool(pool)} is blocked:", *against)
         to_be_moved = pool["claimWork"]["toBeMoved"]
@@ -110,6 +110,10 @@ def _summary(report: Any) -> Iterable[str]:
     if report.get("reads"):
         yield "\nThese reads work only because of the setting anonymous-scopes:"
         yield table(("CLIENT", "CALL", "READS", "LAST", "MISSING"), map(_read_row, report["reads"]), "")
+
+
+def _blockers(move: Mapping[str, Any]) -> Any:
+    return move.get("blockers", move.get("inTheWay"))  # the second is the name of 0.1.0
 
 
 def _read_row(read: Any) -> tuple[str, ...]:

@@ -71,6 +71,11 @@ class Request:
         return (self.wire["taskId"], self.wire["runId"]) if "runId" in self.wire else None
 
     @property
+    def reported_reason(self) -> Any:
+        """The reason that the worker has sent with reportException."""
+        return self.wire.get("reportedReason", self.wire.get("sentReason"))  # the second is the name of 0.1.0
+
+    @property
     def messages(self) -> Sequence[Mapping[str, Any]]:
         """The messages in the answer to a poll."""
         return self.wire.get("messages", ()) if self.was_done else ()

@@ -724,7 +724,7 @@ def report_a_malformed_payload(log: Log) -> Findings:
     """
     for claim in log.claims:
         for report in log.reports(claim.run) if log.tasks.get(claim.run[0]) == "malformed" else ():
-            yield report.wire.get("sentReason") == "malformed-payload", [report]
+            yield report.reported_reason == "malformed-payload", [report]
 
 
 @rule("must", PROTOCOLS, DEPLOYED)
@@ -738,7 +738,7 @@ def report_a_shutdown(log: Log) -> Findings:
         reports = log.reports(claim.run)
         stopped = log.stopped
         if stopped and claim.request.ended < stopped and not any(each.begun < stopped for each in reports):
-            is_kept = any(report.wire.get("sentReason") == "worker-shutdown" for report in reports)
+            is_kept = any(report.reported_reason == "worker-shutdown" for report in reports)
             yield is_kept, [claim.request, *reports]
 
 

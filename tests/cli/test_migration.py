@@ -20,8 +20,8 @@ def worker_type(name: str, *calls: object, **changes: object) -> dict[str, objec
         "workerType": name,
         "policy": "optional",
         "calls": list(calls),
-        "required": {"possible": False, "inTheWay": ["a claim lacks something"], "refused": 1},
-        "claimWork": {"ready": False, "inTheWay": ["a worker claims"], "toBeMoved": moved},
+        "required": {"possible": False, "blockers": ["a claim lacks something"], "refused": 1},
+        "claimWork": {"ready": False, "blockers": ["a worker claims"], "toBeMoved": moved},
         **changes,
     }
 
@@ -29,7 +29,7 @@ def worker_type(name: str, *calls: object, **changes: object) -> dict[str, objec
 def test_the_table_shows_every_verdict() -> None:
     nothing = ("messageId", "receipt", "signature")
     claims = [call("claimTask", *nothing[:n], count=10**n) for n in range(4)]
-    ready = {"ready": True, "inTheWay": [], "toBeMoved": []}
+    ready = {"ready": True, "blockers": [], "toBeMoved": []}
     worker_types = [
         worker_type("mixed", *claims, call("claimTask", "signature", count=7), call("claimWork")),
         worker_type("moved", call("claimWork"), call("claimWork by taskQueueId", count=3), claimWork=ready),

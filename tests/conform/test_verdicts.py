@@ -90,7 +90,7 @@ COMPLETED = about(2, "reportCompleted")
 RUNS = claims(600, "a")
 LEFT: dict[str, Any] = {"isDisconnected": True, "claims": []}
 OLD_CREDENTIALS = f"a/until/{int(at(600).timestamp())}"
-MALFORMED = about(2, "reportException", sentReason="internal-error")
+MALFORMED = about(2, "reportException", reportedReason="internal-error")
 URLS = entry(0, "pollTaskUrls", expires=format_time(at(10)))
 
 # each rule: the requests of a worker that breaks it, and what else is known

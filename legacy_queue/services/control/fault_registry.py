@@ -76,8 +76,8 @@ class FaultRegistry:
     ) -> Fault | None:
         """Returns the fault that happens to this request, or None. If several match, the oldest happens.
 
-        ``worker`` returns "" for an unknown worker. With ``has_message``, only the faults count that need a
-        received message: see ``Fault``.
+        ``worker`` returns "" for an unknown worker. With ``has_message``, only faults that need a
+        received message can happen: see ``Fault``.
         """
         if not self._counted:
             return None

@@ -1,4 +1,4 @@
-"""Puts messages into a queue that should not be there, so that tests can see how workers handle them."""
+"""Puts messages that should not be there into a queue, so that tests can see how workers handle them."""
 
 import base64
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Keeps the last events that this process has published in memory.
+"""Keeps in memory the last events that this process has published.
 
 Streams of events and pages for people use it. No decision may depend on it, because it lacks the events of
 other processes, and the events from before the start of this one.

@@ -1,7 +1,7 @@
 """Buffers changes to the rows of workers and clients. Calls change them at once, or a little later.
 
-If a buffered change cannot be written, no call fails. In the original queue this failed claims that had been
-made.
+If a buffered change cannot be written, no call fails. In the original queue, such an error made claims fail
+that had already been stored.
 """
 
 from collections.abc import Callable
