@@ -116,7 +116,7 @@ class ReceivedMessage(NamedTuple):
 
 
 class ClaimPeriod(NamedTuple):
-    """A worker has a run from the answer to its claim, or to its reclaim, until ``end``.
+    """The time in which a worker has a run: from the answer to a claim or a reclaim until ``end``.
 
     ``number`` is 0 for the claim, 1 for the first reclaim, and so on.
     """

@@ -1,7 +1,7 @@
 """The rules of conform: each is a sentence of the protocol's documents, and a function that checks a log.
 
-The docstring of such a function has two paragraphs. The first quotes the sentence, the second tells the
-author of a worker that breaks the rule what to do instead. The function yields ``(True, requests)`` for each
+The docstring of such a function has two paragraphs. The first quotes the sentence. The second says what a
+worker should do instead if it breaks the rule. The function yields ``(True, requests)`` for each
 place of the log where the worker keeps the rule, and ``(False, requests)`` for each place where it breaks it.
 
 A log can end before the worker has done what a rule asks for. So nothing is missing until the log shows that
@@ -57,7 +57,8 @@ class Rule:
     """A sentence that is quoted from the document ``source``, and the function that checks it.
 
     ``demand`` is "must" if the document demands it, and "should" if it recommends it or if it follows from a
-    recommendation. ``instead`` says what a worker should do that breaks the rule.
+    recommendation. If a worker breaks the rule, it should do what
+    ``instead`` says.
     """
 
     id: str
@@ -257,7 +258,7 @@ def _claims_of(log: Log, message: ReceivedMessage) -> list[Request]:
 
 
 def _has_all_messages(log: Log) -> bool:
-    """Whether the log has every message that the worker received. It lacks polls that go to Azure itself."""
+    """Whether the log has every message that the worker received. Polls of Azure itself are in no log."""
     return log.is_whole and bool(log.of(POLL))
 
 
