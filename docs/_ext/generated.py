@@ -151,7 +151,7 @@ def _endpoint(endpoint: Endpoint) -> str:
         "",
         _routes(endpoint),
         "",
-        endpoint.description.replace("``", "`"),
+        re.sub(r"(?<!`)\b[a-z]+[A-Z]\w*\b", _linked, endpoint.description.replace("``", "`")),
     ]
     lines += ["", f"- Scopes: {_scopes(endpoint.scopes)}"]
     lines += (
@@ -168,6 +168,16 @@ def _endpoint(endpoint: Endpoint) -> str:
             if f"{name}-of-today" in SCHEMAS:
                 lines += [f"Under `/api/queue/v1` the schema is `{name}-of-today`."]
     return "\n".join([*lines, ""])
+
+
+def _linked(word: re.Match[str]) -> str:
+    """A link, if the word is the name of a method."""
+    name = word[0]
+    return (
+        f"[{name}](/reference/http-api/{_page_of(SERVED[name])}.md#{name.lower()})"
+        if name in SERVED
+        else name
+    )
 
 
 def _routes(endpoint: Endpoint) -> str:

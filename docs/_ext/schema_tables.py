@@ -15,7 +15,8 @@ _MIN_USES = 3  # an object of several properties that is in so many bodies gets 
 def table(name: str) -> str:
     """The properties of a body. A property of an inner object is named like ``status.runs[].state``."""
     rules = [rule for rule in map(_rule, SCHEMAS[name].get("allOf", ())) if rule]
-    return _table(SCHEMAS[name]) + "".join(f"\n{rule}" for rule in rules)
+    choice = "\nThe `storageType` decides which properties are there besides it:\n\n" if rules else ""
+    return _table(SCHEMAS[name]) + choice + "".join(rules)
 
 
 def shapes() -> str:
@@ -88,7 +89,7 @@ def _rule(rule: Schema) -> str:
     """Which other properties a storageType needs."""
     storage_type = rule.get("if", {}).get("properties", {}).get("storageType", {}).get("const")
     needed = ", ".join(f"`{name}`" for name in rule.get("then", {}).get("required", ()))
-    return f"- `{storage_type}`: {f'needs {needed}' if needed else 'nothing else'}\n" if storage_type else ""
+    return f"- `{storage_type}`: {needed or 'none'}\n" if storage_type else ""
 
 
 def _key(name: str, schema: Schema) -> str:

@@ -69,7 +69,7 @@ def move_clock(call: Call) -> Reply:
 
 @control_endpoint("GET", "/control/v1/reset", "Get Reset", output="control-reset")
 def get_reset(call: Call) -> Reply:
-    """Get whether a reset removes data that would otherwise outlive the server."""
+    """Ask whether a reset removes data that would otherwise outlive the server."""
     return {"kept": _control(call).is_kept}
 
 
