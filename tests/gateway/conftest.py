@@ -53,7 +53,7 @@ def queue_url(urls: SignedUrls) -> str:
 def sas(
     account: StorageAccount, kind: str, name: str, now: datetime, key: str = KEY_BASE64, **changes: Any
 ) -> str:
-    """A SAS of Azure's SDK for a queue or blob of that name, which is granted but for what is changed."""
+    """A SAS made by Azure's SDK for this queue or blob. It is valid unless ``changes`` make it invalid."""
     times = {"start": now - HALF_HOUR, "expiry": now + HALF_HOUR}
     common = {"account_key": key, "protocol": "https,http", **times}
     if kind == "queue":

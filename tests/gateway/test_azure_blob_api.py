@@ -1,6 +1,6 @@
-"""Blob URLs of the memory storage, where Azurite differs from Azure or only our own origin is concerned.
+"""Blob URLs of the memory storage: where Azurite differs from Azure, and what only our own server needs.
 
-What both storages have to show is in tests/stores/test_blobs.py, who may use a URL in test_shared_access.py.
+tests/stores/test_blobs.py shows what both storages must do, and test_shared_access.py who can use a URL.
 """
 
 import socket
@@ -62,7 +62,7 @@ def test_a_range_is_answered_exactly_and_one_beyond_the_end_is_refused(
         assert ranged(wanted) == ((416, "InvalidRange"), f"bytes */{length}")
 
 
-def test_an_operation_that_this_storage_lacks_is_refused(upload_url: str) -> None:
+def test_an_operation_that_this_storage_does_not_have_is_refused(upload_url: str) -> None:
     assert put(f"{upload_url}&comp=lease") == (403, "AuthorizationPermissionMismatch")
 
 
@@ -77,7 +77,7 @@ NO_BLOCK_LISTS = [
 ]
 
 
-def test_a_block_list_is_checked_before_it_makes_a_blob(storage: Storage, upload_url: str) -> None:
+def test_an_invalid_block_list_creates_no_blob(storage: Storage, upload_url: str) -> None:
     assert put(f"{upload_url}&comp=block&blockid=YQ%3D%3D") == (201, None)
     for document, refusal in NO_BLOCK_LISTS:
         assert put(f"{upload_url}&comp=blocklist", document) == refusal, document[:80]
@@ -87,27 +87,29 @@ def test_a_block_list_is_checked_before_it_makes_a_blob(storage: Storage, upload
     assert storage.blobs.properties(BLOB)
 
 
-def test_a_blob_has_at_most_2000_blocks_that_no_list_names(upload_url: str, storage: Storage) -> None:
+def test_a_blob_can_have_at_most_2000_blocks_that_are_not_in_a_list(
+    upload_url: str, storage: Storage
+) -> None:
     container = storage.account.container
     for number in range(1999):
         container.put_block(BLOB, f"MTk5{number:04}", b"block")
     block = f"{upload_url}&comp=block&blockid="
-    assert put(f"{block}MTk5OQ==") == (201, None)  # 1999
-    assert put(f"{block}MTk5OQ==") == (201, None)  # in place of the same
+    assert put(f"{block}MTk5OQ==") == (201, None)  # the 2,000th block
+    assert put(f"{block}MTk5OQ==") == (201, None)  # replaces the same block
     refused = (409, "BlockCountExceedsLimit")
     assert put(f"{block}MjAwMA==") == refused
     assert put(upload_url, b"x" * 5 * 1024**2) == refused
     assert storage.blobs.properties(BLOB) is None
 
 
-def test_a_body_or_a_block_larger_than_azure_takes_is_refused(upload_url: str) -> None:
+def test_a_body_or_a_block_that_is_too_large_for_azure_is_refused(upload_url: str) -> None:
     assert raw_put(upload_url, 5000 * 1024 * 1024 + 1, b"").startswith(b"HTTP/1.1 413 ")
     block_url = f"{upload_url}&comp=block&blockid=YQ=="
     assert raw_put(block_url, 16 * 1024 * 1024 + 1, b"").startswith(b"HTTP/1.1 413 ")
 
 
 def raw_put(url: str, length: int, body: bytes) -> bytes:
-    """What is answered to a request that announces more than it sends, and ends there."""
+    """The answer to a request that announces a longer body than it sends, then ends."""
     parts = urlsplit(url)
     with socket.create_connection((parts.hostname, parts.port), timeout=30) as connection:
         head = f"PUT {parts.path}?{parts.query} HTTP/1.1\r\nhost: {parts.netloc}\r\nconnection: close\r\n"
@@ -117,7 +119,9 @@ def raw_put(url: str, length: int, body: bytes) -> bytes:
         return b"".join(iter(lambda: connection.recv(4096), b""))
 
 
-def test_an_upload_without_a_slot_gets_server_busy_and_a_download_needs_no_slot(clock: FakeClock) -> None:
+def test_if_all_upload_slots_are_taken_an_upload_gets_server_busy_but_a_download_needs_no_slot(
+    clock: FakeClock,
+) -> None:
     slots = UploadSlots(2)
     with memory_server(clock, slots=slots) as storage, slots.acquire(RUN):
         url = storage.blobs.upload_url(BLOB, NOW + HALF_HOUR)
@@ -134,7 +138,7 @@ def test_an_upload_without_a_slot_gets_server_busy_and_a_download_needs_no_slot(
         pass  # the slot is free again
 
 
-def test_a_large_blob_is_stored_in_blocks_as_it_arrives_and_not_at_all_if_it_is_incomplete(
+def test_a_large_blob_is_stored_block_by_block_as_it_arrives_and_only_if_it_is_complete(
     storage: Storage, upload_url: str
 ) -> None:
     content = bytes(range(256)) * 50_000

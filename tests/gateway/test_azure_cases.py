@@ -1,6 +1,6 @@
-"""Embedded storage answers each case of azure_cases.toml as Azure; Azurite differs where the case says so.
+"""Embedded storage answers each case of azure_cases.toml like Azure. Azurite differs where the case says so.
 
-The head of that file says what a case has. A SAS that a case changes is made by Azure's SDK.
+The head of that file explains the parts of a case. Azure's SDK makes the SAS of a case that changes it.
 """
 
 import re
@@ -56,7 +56,7 @@ def http() -> Iterator[requests.Session]:
 
 @dataclass(frozen=True)
 class Scene:
-    """The placeholders of a case: each has a queue and a blob of its own."""
+    """The values for the placeholders of a case. Each case has a queue and a blob of its own."""
 
     storage: Storage
     key: str
@@ -67,9 +67,9 @@ class Scene:
 
     @cached_property
     def work_queue(self) -> WorkQueue:
-        """It holds one message, or as many as the case says."""
+        """A queue with one message, or with as many as the case says."""
         queue = WorkQueue("provisioner", secrets.token_hex(4), "highest")
-        self.storage.work_queues.signed_urls([queue], self.now, self.now, HOUR)  # creates it
+        self.storage.work_queues.signed_urls([queue], self.now, self.now, HOUR)  # this creates the queue
         for _ in range(self.case.get("messages", 1)):
             self.storage.work_queues.put(queue, "dGV4dA==", HOUR, timedelta(0))
         return queue
@@ -97,7 +97,7 @@ class Scene:
 
     @cached_property
     def sas(self) -> str:
-        """That of the poll URL; or one that is granted, but for what the case changes."""
+        """The SAS of the poll URL. If the case changes the SAS, a valid one with these changes."""
         if "sas" not in self.case:
             return self.poll.partition("&")[2]
         changes = dict(self.case["sas"])
@@ -109,7 +109,7 @@ class Scene:
 
     @cached_property
     def leases(self) -> list[MessageLease]:
-        """Of the messages of the queue, received at once."""
+        """The leases of the queue's messages, which one request received."""
         return [each.lease for each in self.storage.work_queues.receive(self.work_queue, 32, HALF_HOUR)]
 
     @cached_property
@@ -155,7 +155,7 @@ def send(http: requests.Session, scene: Scene, asked: Case) -> requests.Response
 
 
 def seen(answer: requests.Response, wanted: Case) -> dict[str, Any]:
-    """What the answer says about each thing that the case names."""
+    """The parts of the answer that the case names."""
     headers = {
         name: name in answer.headers if isinstance(value, bool) else answer.headers.get(name)
         for name, value in wanted["answer_headers"].items()
@@ -171,7 +171,7 @@ def seen(answer: requests.Response, wanted: Case) -> dict[str, Any]:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
 @pytest.mark.parametrize("target", ["embedded", pytest.param("azurite", marks=pytest.mark.processes)])
-def test_storage_answers_as_azure_or_as_the_case_says_of_azurite(
+def test_embedded_storage_answers_like_azure_and_azurite_like_the_case_says(
     request: pytest.FixtureRequest, http: requests.Session, target: str, case: Case
 ) -> None:
     storage, key = request.getfixturevalue("embedded" if target == "embedded" else "emulated")
@@ -192,7 +192,7 @@ def test_storage_answers_as_azure_or_as_the_case_says_of_azurite(
 
 
 def _check_common(answer: requests.Response) -> None:
-    """What each answer of Azure has."""
+    """Check what each answer of Azure has."""
     sent = answer.request.headers
     for name in ("date", "x-ms-request-id", "x-ms-version"):
         assert answer.headers.get(name), name

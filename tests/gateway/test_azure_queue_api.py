@@ -1,7 +1,7 @@
-"""What a worker and Azure's own client see of the memory storage.
+"""What workers and Azure's own client get from the memory storage.
 
-The expected bytes follow docs/explanation/legacy-clients.md and answers of Azure that the tests of its
-JavaScript SDK recorded in 2019 (Azure/azure-sdk-for-js, sdk/storage/storage-queue/recordings).
+The expected bytes come from docs/explanation/legacy-clients.md, and from answers of Azure that the tests of
+its JavaScript SDK recorded in 2019 (Azure/azure-sdk-for-js, sdk/storage/storage-queue/recordings).
 """
 
 import base64
@@ -33,7 +33,7 @@ def put(storage: Storage, text: str = "dGV4dA==") -> MessageLease:
     return storage.work_queues.put(QUEUE, text, HOUR, timedelta(0))
 
 
-def test_lists_and_errors_are_byte_for_byte_as_of_azure(
+def test_lists_and_errors_equal_azures_byte_for_byte(
     storage: Storage, urls: SignedUrls, clock: FakeClock
 ) -> None:
     answer = requests.get(urls.poll, timeout=30)
@@ -62,7 +62,9 @@ def test_lists_and_errors_are_byte_for_byte_as_of_azure(
     assert answer.content == BOM + DECLARATION + error.encode()
 
 
-def test_every_receipt_is_unique_base64_that_needs_encoding(storage: Storage, urls: SignedUrls) -> None:
+def test_every_receipt_is_unique_and_has_characters_that_need_percent_encoding(
+    storage: Storage, urls: SignedUrls
+) -> None:
     leases = [put(storage) for _ in range(32)]
     leases += [storage.work_queues.hide(QUEUE, lease, "", timedelta(0)) for lease in leases]
     leases += [message.lease for message in poll(urls.poll, 32)]
@@ -73,13 +75,13 @@ def test_every_receipt_is_unique_base64_that_needs_encoding(storage: Storage, ur
         assert base64.b64encode(base64.b64decode(receipt, validate=True)).decode() == receipt
 
 
-def test_many_parameters_are_refused(urls: SignedUrls) -> None:
+def test_too_many_query_parameters_are_refused(urls: SignedUrls) -> None:
     parameters = "&".join(f"a{number}=" for number in range(60))
     answer = requests.get(f"{urls.poll}&{parameters}", timeout=30)
     assert (answer.status_code, answer.headers["x-ms-error-code"]) == (400, "InvalidQueryParameterValue")
 
 
-def test_a_poll_names_who_asked_for_its_url_however_a_client_writes_it(
+def test_a_poll_names_the_caller_that_got_its_url_however_the_client_encodes_the_url(
     storage: Storage, clock: FakeClock
 ) -> None:
     caller = "a/client@c:d.e+f|g_-é?&=%"
@@ -100,11 +102,13 @@ def test_a_poll_names_who_asked_for_its_url_however_a_client_writes_it(
 
 
 def failing(_environ: dict[str, Any]) -> Unrecorded:
-    """Fails as a bug of the server would."""
+    """Raises an error, like a bug of the server."""
     raise LookupError
 
 
-def test_a_bug_of_the_server_is_an_internal_error_of_azure(storage: Storage, clock: FakeClock) -> None:
+def test_a_bug_of_the_server_is_answered_like_an_internal_error_of_azure(
+    storage: Storage, clock: FakeClock
+) -> None:
     app = Flask("failing")
     app.register_blueprint(azure_queue_api(storage, clock, NoFaults(), failing, lambda *_: None))
     answer = app.test_client().get("/account/queue/messages", headers={"x-ms-client-request-id": "a"})

@@ -1,4 +1,4 @@
-"""The CRC-64 of contents, expected as awscrt.checksums.crc64nvme of PyPI's awscrt 0.38.1 computes it."""
+"""CRC-64/NVME. The expected values were computed by awscrt.checksums.crc64nvme of awscrt 0.38.1 (PyPI)."""
 
 import pytest
 
@@ -18,7 +18,9 @@ BYTES = bytes(range(256)) * 4096
     ],
     ids=lambda value: str(len(value)) if isinstance(value, bytes) else "",
 )
-def test_the_crc64_of_a_content_is_that_of_nvme_however_it_is_cut(content: bytes, expected: int) -> None:
+def test_the_crc64_of_a_content_is_the_same_however_the_content_is_split(
+    content: bytes, expected: int
+) -> None:
     assert crc64(content) == expected
     for cut in (1, 7, len(content) // 3):
         assert crc64(content[cut:], crc64(content[:cut])) == expected

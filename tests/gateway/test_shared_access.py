@@ -1,4 +1,4 @@
-"""Who may use a signed URL of a queue or a blob. Every SAS here is made by Azure's SDK."""
+"""Who can use a signed URL of a queue or a blob. Azure's SDK makes every SAS in these tests."""
 
 import re
 from datetime import timedelta
@@ -43,17 +43,19 @@ def signed(storage: Storage, urls: SignedUrls) -> dict[str, str]:
 
 
 def get(url: str, query: str) -> tuple[int, str | None]:
-    """What is answered to the URL with another query."""
+    """GET the URL with another query."""
     return outcome(requests.get(f"{url.partition('?')[0]}?{query}", timeout=30))
 
 
 def granted(storage: Storage, kind: str = "queue", **changes: Any) -> str:
-    """A SAS that is granted, but for what is changed."""
+    """A SAS that is valid unless ``changes`` make it invalid."""
     return sas(storage.account, kind, QUEUE_NAME if kind == "queue" else BLOB, NOW, **changes)
 
 
 @pytest.mark.parametrize(("kind", "name"), TAMPERED)
-def test_a_tampered_field_is_refused(signed: dict[str, str], kind: str, name: str) -> None:
+def test_a_signed_url_in_which_a_field_was_changed_is_refused(
+    signed: dict[str, str], kind: str, name: str
+) -> None:
     url = signed[kind]
     fields = dict(parse_qsl(url.partition("?")[2]))
     fields.pop("visibilitytimeout", None)
@@ -80,7 +82,7 @@ def test_a_tampered_field_is_refused(signed: dict[str, str], kind: str, name: st
     ],
     ids=str,
 )
-def test_a_sas_with_another_resource_or_time_is_refused(
+def test_a_sas_for_another_resource_or_time_is_refused(
     storage: Storage, signed: dict[str, str], kind: str, change: dict[str, Any]
 ) -> None:
     assert get(signed[kind], granted(storage, kind)) == GRANTED
@@ -97,13 +99,13 @@ def test_a_sas_or_a_path_of_another_account_is_refused(storage: Storage, urls: S
     assert outcome(requests.get(elsewhere, timeout=30)) == UNAUTHENTICATED
 
 
-def test_a_line_break_moved_between_fields_is_refused(urls: SignedUrls) -> None:
+def test_moving_a_line_break_from_one_field_to_another_is_refused(urls: SignedUrls) -> None:
     fields = dict(parse_qsl(urls.poll.partition("?")[2]))
     moved = {**fields, "sp": f"{fields['sp']}\n{fields['st']}", "st": ""}
     assert get(urls.poll, urlencode(moved)) == UNAUTHENTICATED
 
 
-def test_a_sas_with_other_percent_encoding_is_granted(urls: SignedUrls) -> None:
+def test_a_sas_with_another_percent_encoding_is_accepted(urls: SignedUrls) -> None:
     decoded = query = urls.poll.partition("?")[2]
     for character in ":/,=":
         decoded = decoded.replace(quote(character, safe=""), character)
@@ -113,10 +115,10 @@ def test_a_sas_with_other_percent_encoding_is_granted(urls: SignedUrls) -> None:
     assert get(urls.poll, "&".join(encoded)) == GRANTED
 
 
-def test_a_sas_begins_at_its_start_and_ends_at_its_expiry(
+def test_a_sas_is_valid_from_its_start_to_its_expiry(
     storage: Storage, urls: SignedUrls, clock: FakeClock
 ) -> None:
-    clock.advance(timedelta(milliseconds=322))  # to a whole second, which is how a SAS counts
+    clock.advance(timedelta(milliseconds=322))  # to the next whole second, because a SAS counts whole seconds
     now = clock.now()
     token = granted(storage, start=now + SECOND, expiry=now + 3 * SECOND)
     answers = []
@@ -137,7 +139,7 @@ def test_a_refusal_does_not_say_why(storage: Storage, queue_url: str) -> None:
     ("queue_url", "protocol"),
     [("https://example.com/azure", "https"), ("http://127.0.0.1:1/", "https,http")],
 )
-def test_plain_http_is_allowed_only_where_the_urls_are_plain_http(
+def test_a_sas_allows_plain_http_only_if_the_servers_urls_are_plain_http(
     clock: FakeClock, queue_url: str, protocol: str
 ) -> None:
     account = EmbeddedAccount(None, clock, queue_url, "q", key=KEY)
@@ -148,8 +150,10 @@ def test_plain_http_is_allowed_only_where_the_urls_are_plain_http(
         assert parse_qs(url)["spr"] == [protocol]
 
 
-def test_the_urls_of_a_queue_are_those_that_workers_expect(urls: SignedUrls, storage: Storage) -> None:
-    """All but the version and the signature as the SDK writes it."""
+def test_the_signed_urls_of_a_queue_have_the_form_that_workers_expect(
+    urls: SignedUrls, storage: Storage
+) -> None:
+    """The query is as the SDK writes it, except for the version and the signature."""
     base = f"{storage.account.public_queues.url}/{QUEUE_NAME}/messages"
     texts = urls.poll, urls.delete, granted(storage)
     poll, delete, expected = (re.sub(r"\b(sv|sig)=[^&]+", "", text) for text in texts)

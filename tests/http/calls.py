@@ -1,7 +1,7 @@
-"""The server on memory storage, and callers that sign as mohawk does.
+"""A server on memory storage, and callers whose requests mohawk signs.
 
-Each answer is checked: a 200 is valid against the schema that the server serves, an error has the documented
-form and no secret in it, and no answer is a 500.
+Every answer is checked. A 200 must be valid against the schema that the server serves. An error must have the
+documented form and show no secret. No answer may be a 500.
 """
 
 import base64
@@ -53,7 +53,7 @@ from tests.services.fake_ports import events_in
 
 ROOT_URL = "http://queue.test"
 SECRETS = ("the-first-signing-secret-signs", "an-older-signing-secret-verifies")
-OF_2018, TODAY = PREFIXES = ("/v1", "/api/queue/v1")  # they say the shapes of answers
+OF_2018, TODAY = PREFIXES = ("/v1", "/api/queue/v1")  # the path decides which shape an answer has
 PROVISIONER, WORKER_TYPE = harness.PROVISIONER, harness.WORKER_TYPE
 POOL_NAME = f"{PROVISIONER}/{WORKER_TYPE}"
 POOL: dict[str, Any] = {"provisionerId": PROVISIONER, "workerType": WORKER_TYPE}
@@ -61,7 +61,7 @@ WORKER: dict[str, Any] = {"workerGroup": "group", "workerId": "alice"}
 DECLARED = {endpoint.name: endpoint for endpoint in QUEUE}
 CONTROL = [endpoint.name for endpoint in served_by("object", "auth", "control", "inspect")]
 
-# docs/reference/errors.md; AuthorizationFailed is for a message signature that is wrong
+# docs/reference/errors.md lists these. AuthorizationFailed means that the signature of a message is wrong.
 CODES = {
     400: {"MalformedPayload", "InvalidRequestArguments", "InputValidationError", "InputError"},
     401: {"AuthenticationFailed"},
@@ -112,7 +112,7 @@ def temporary(
     start: datetime = NOW - timedelta(hours=1),
     expiry: datetime = NOW + timedelta(hours=1),
 ) -> Credentials:
-    """As PyPI's taskcluster makes them."""
+    """Temporary credentials, made by taskcluster (PyPI)."""
     made = taskcluster.client.createTemporaryCredentials(
         issuer.client_id, issuer.access_token, start, expiry, list(scopes), name
     )
@@ -120,7 +120,7 @@ def temporary(
 
 
 def claimed(answer: TestResponse) -> Credentials:
-    """The credentials of a claim."""
+    """The credentials in the answer to a claim."""
     return Credentials.from_wire(answer.get_json()["credentials"])
 
 
@@ -140,7 +140,7 @@ def hawk(
     content: bytes | None = None,
     content_type: str = "",
 ) -> str:
-    """The Authorization header; the payload is hashed when it is given."""
+    """The Authorization header. If you give a payload, the header has its hash."""
     header: str = mohawk.Sender(
         {"id": credentials.client_id, "key": credentials.access_token, "algorithm": "sha256"},
         url,
@@ -155,11 +155,11 @@ def hawk(
 
 
 class QueueCalls(ABC):
-    """What callers ask of a queue, in this process or, in `tests/system`, in another."""
+    """The calls that tests make to a queue. It runs in this process, or for `tests/system` in another."""
 
     root_url: str
-    root: Credentials  # who stands for ROOT
-    pool: Mapping[str, Any]  # of new tasks
+    root: Credentials  # the credentials to use for ROOT
+    pool: Mapping[str, Any]  # the pool of new tasks
 
     @abstractmethod
     def now(self) -> datetime: ...
@@ -168,7 +168,7 @@ class QueueCalls(ABC):
     def open(
         self, method: str, url: str, data: bytes, headers: dict[str, str], caller: Credentials | None
     ) -> TestResponse:
-        """The answer to a request that is signed."""
+        """Send a request that is already signed."""
 
     def call(
         self,
@@ -179,7 +179,7 @@ class QueueCalls(ABC):
         prefix: str = OF_2018,
         **params: Any,
     ) -> TestResponse:
-        """Call an endpoint as a client of 2017 does; None is no body."""
+        """Call an endpoint like a client of 2017. Without a body, the request has none."""
         endpoint = DECLARED[name]
         params["name"] = quote(params.get("name", ""), safe="")
         target = prefix + re.sub(r"<(\w+)>", lambda match: str(params[match[1]]), endpoint.route)
@@ -189,7 +189,7 @@ class QueueCalls(ABC):
     def ask(
         self, name: str, /, body: Any = None, credentials: Credentials | None = ROOT, **params: Any
     ) -> Any:
-        """The body of the answer to a call that succeeds."""
+        """Make a call that must succeed. Returns the body of its answer."""
         return succeeded(self.call(name, body, credentials, **params)).get_json()
 
     def send(
@@ -202,7 +202,10 @@ class QueueCalls(ABC):
         headers: Mapping[str, str] | None = None,
         signed_url: str | None = None,
     ) -> TestResponse:
-        """One request with a raw target or a URL. ``signed_url`` is what the caller signs, if another."""
+        """Send one request with a raw target or a URL.
+
+        The caller signs this, or ``signed_url`` if you give one.
+        """
         headers = dict(headers or {})
         url = target if "://" in target else self.root_url + target
         caller = self.root if credentials is ROOT else credentials
@@ -213,7 +216,7 @@ class QueueCalls(ABC):
         return self.open(method, url, data, headers, caller)
 
     def task_body(self, **changes: Any) -> dict[str, Any]:
-        """A body of createTask; the deadline is a day away."""
+        """The body of a createTask call with a deadline a day later."""
         return task_body(self.now(), **{**self.pool, **changes})
 
     def create(self, task_id: str | None = None, **changes: Any) -> str:
@@ -222,7 +225,7 @@ class QueueCalls(ABC):
         return task_id
 
     def define(self, task_id: str | None = None, **changes: Any) -> str:
-        """An unscheduled task."""
+        """Create an unscheduled task. Returns its taskId."""
         task_id = task_id or slugid()
         succeeded(self.call("defineTask", self.task_body(**changes), taskId=task_id))
         return task_id
@@ -233,13 +236,13 @@ class QueueCalls(ABC):
         return self.call("claimTask", {**WORKER, **more}, credentials, taskId=task_id, runId=run_id)
 
     def running(self, task_id: str | None = None, **changes: Any) -> str:
-        """A task whose run 0 is claimed."""
+        """Create a task and claim its run 0. Returns its taskId."""
         task_id = self.create(task_id, **changes)
         succeeded(self.claim(task_id))
         return task_id
 
     def canceled(self, task_id: str | None = None, **changes: Any) -> str:
-        """A task that is resolved."""
+        """Create a task and cancel it. Returns its taskId."""
         task_id = self.create(task_id, **changes)
         succeeded(self.call("cancelTask", taskId=task_id))
         return task_id
@@ -252,21 +255,21 @@ class QueueCalls(ABC):
         credentials: Credentials = ROOT,
         **changes: Any,
     ) -> TestResponse:
-        """The answer of createArtifact; the body is that of the storage type, with the changes."""
+        """Call createArtifact with a body for this storage type, in which ``changes`` replace properties."""
         body = artifact_body(storage_type, self.now(), **changes)
         return self.call("createArtifact", body, credentials, taskId=task_id, runId=0, name=name)
 
     def upload(
         self, url: str, data: bytes, content_type: str | None = "text/plain", **headers: str
     ) -> TestResponse:
-        """A plain PUT to a signed URL of this server."""
+        """PUT the content to a signed URL of this server."""
         headers = {name.replace("_", "-"): value for name, value in headers.items()}
         if content_type is not None:
             headers["Content-Type"] = content_type
         return self.send("PUT", url, data, credentials=None, headers=headers, content_type=content_type)
 
     def uploaded_blob(self, task_id: str, name: str, content: bytes = BLOB) -> list[str]:
-        """The ETags with which completeArtifact completes it."""
+        """Upload a blob. Returns the ETags that completeArtifact needs."""
         created = succeeded(self.artifact(task_id, name, "blob", **blob_of(content)))
         (request,) = created.get_json()["requests"]
         return [succeeded(self.upload(request["url"], content)).headers["etag"]]
@@ -274,13 +277,13 @@ class QueueCalls(ABC):
     def object(
         self, method: str, call: str, name: str, body: Any = None, credentials: Credentials | None = ROOT
     ) -> TestResponse:
-        """The answer of the Object service."""
+        """Call the object service."""
         target = f"/api/object/v1/{call}/{quote(name, safe='')}"
         data = b"" if body is None else json.dumps(body).encode()
         return self.send(method, target, data, credentials=credentials)
 
     def uploaded_object(self, task_id: str, name: str, content: bytes = BLOB) -> dict[str, Any]:
-        """The answer of createArtifact for an object whose upload is finished."""
+        """Create an object and finish its upload. Returns the answer of createArtifact."""
         created = succeeded(self.artifact(task_id, name, "object")).get_json()
         upload = {key: created[key] for key in ("projectId", "uploadId")}
         inline = {"contentType": "text/plain", "objectData": base64.b64encode(content).decode()}
@@ -297,34 +300,34 @@ class QueueCalls(ABC):
         return str(self.status(task_id)["state"])
 
     def runs(self, task_id: str) -> list[tuple[str, str | None]]:
-        """State and reasonResolved of each run."""
+        """The state and the reasonResolved of each run."""
         return [(run["state"], run.get("reasonResolved")) for run in self.status(task_id)["runs"]]
 
     def definition(self, task_id: str) -> Any:
-        """In today's shape."""
+        """The task's definition in today's shape."""
         return self.ask("task", taskId=task_id, prefix=TODAY)
 
     def poll_urls(self, **pool: Any) -> list[dict[str, str]]:
-        """The signed URLs of each priority, the highest first."""
+        """The signed URLs for each priority, the highest first."""
         return list(self.ask("pollTaskUrls", **{**POOL, **self.pool, **pool})["queues"])
 
     def poll(self, poll_url: str, count: int = 32) -> list[Message]:
-        """GET the signed poll URL, as a worker does."""
+        """GET the signed poll URL, like a worker."""
         answer = self.send("GET", f"{poll_url}&numofmessages={count}", credentials=None)
         return [Message.read(message) for message in messages_of(answer.data)]
 
     def messages(self, **pool: Any) -> list[Message]:
-        """What a worker of that pool receives now, of all priorities."""
+        """The messages of all priorities that a worker of this pool receives now."""
         polled = [self.poll(urls["signedPollUrl"]) for urls in self.poll_urls(**pool)]
         return [message for messages in polled for message in messages]
 
     def delete(self, delete_url: str, lease: MessageLease) -> TestResponse:
-        """DELETE the message, as a worker of the deployed protocol does."""
+        """DELETE the message, like a worker of the deployed protocol."""
         return self.send("DELETE", filled_in(delete_url, lease), credentials=None)
 
 
 class Queue(QueueCalls):
-    """One server process. ``settings`` are changes to those of the suite."""
+    """One server process. ``settings`` change the test suite's settings."""
 
     root_url, root, pool = ROOT_URL, ROOT, {}
 
@@ -355,7 +358,7 @@ class Queue(QueueCalls):
     ) -> TestResponse:
         target = url.removeprefix(self.root_url)
         path, _, query = target.partition("?")
-        calls: list[Call] = []  # tests/answer_shapes.py adds that of a declared endpoint
+        calls: list[Call] = []  # tests/answer_shapes.py adds the call if the endpoint is declared
         answer = self.http.open(
             path,
             base_url=self.root_url,
@@ -364,7 +367,7 @@ class Queue(QueueCalls):
             data=data,
             headers=headers,
             environ_overrides={"REMOTE_ADDR": "127.0.0.1", "RAW_URI": target, "tests.calls": calls},
-            buffered=self.settings.control,  # so that a reset need not wait for it
+            buffered=self.settings.control,  # read to the end, so that a reset need not wait for the answer
         )
         self._check(answer, calls, caller, headers)
         return answer
@@ -374,11 +377,11 @@ class Queue(QueueCalls):
         return [event for _, event in events_in(self.server.services.event_buffer)]
 
     def poll_target(self) -> str:
-        """Where a worker polls: the target of the signed URL of the pool's lowest priority."""
+        """The target of the signed poll URL for the pool's lowest priority."""
         return self.poll_urls()[-1]["signedPollUrl"].removeprefix(self.root_url)
 
     def delete_message(self, lease: MessageLease) -> TestResponse:
-        """As a worker of the pool does it, at the lowest priority."""
+        """DELETE a message of the lowest priority, like a worker of the pool."""
         return self.delete(self.poll_urls()[-1]["signedDeleteUrl"], lease)
 
     def _check(
@@ -404,7 +407,7 @@ class Queue(QueueCalls):
                     validator(output).validate(answer.get_json())
             return
         if "x-taskcluster-artifact-storage-type" in answer.headers:
-            return  # a redirect, or an artifact that is an error
+            return  # the answer is a redirect, or an artifact of the type error
         check_error(answer, [call.endpoint.name for call in calls])
         text = answer.get_data(as_text=True)
         secrets = {*self.secrets, headers.get("Authorization", "(none)")}
@@ -418,12 +421,12 @@ class Queue(QueueCalls):
 
 
 def holding(*scopes: str, **settings: Any) -> Queue:
-    """A server that knows the client TESTED, with exactly these scopes."""
+    """A server at which the client TESTED has exactly these scopes."""
     return Queue(Client(TESTED.client_id, TESTED.access_token, scopes), **settings)
 
 
 def bare_client(services: Services, slots: UploadSlots | None = None) -> TestClient:
-    """Calls an application of these services, without clients and faults."""
+    """A client of an application with these services, but without configured clients and faults."""
     authenticator = Authenticator({}, Roles({}))
     site = Site(
         services=services,
@@ -444,7 +447,10 @@ def succeeded(answer: TestResponse) -> TestResponse:
 
 
 def refused(answer: TestResponse, status: int, code: str, *mentioned: str) -> str:
-    """The message of the error, which has that status and code and mentions all of these."""
+    """Check that the answer is an error with this status and code that mentions all of these.
+
+    Returns its message.
+    """
     body = answer.get_json()
     assert (answer.status_code, body["code"]) == (status, code), body
     message = str(body["message"])
@@ -453,7 +459,7 @@ def refused(answer: TestResponse, status: int, code: str, *mentioned: str) -> st
 
 
 def check_error(answer: TestResponse, names: Sequence[str]) -> None:
-    """Each error has the form that docs/explanation/http-contract.md documents."""
+    """Check that the error has the form in docs/explanation/http-contract.md."""
     body = answer.get_json()
     assert set(body) == {"code", "message", "requestInfo"}
     assert body["code"] in CODES[answer.status_code]
@@ -476,19 +482,19 @@ def reference() -> Any:
 
 @cache
 def schema(ref: str) -> Any:
-    """The schema at a reference's ``input`` or ``output``."""
+    """The schema that a reference names as ``input`` or ``output``."""
     return Queue().send("GET", ref.removesuffix("#"), credentials=None).get_json()
 
 
 @cache
 def validator(name: str) -> Any:
-    """Of the schema of an answer; tests/http/test_references.py shows that the server serves it."""
+    """A validator for an answer's schema. tests/http/test_references.py shows that the server serves it."""
     return jsonschema_rs.validator_for(SCHEMAS[name], validate_formats=True)
 
 
 @dataclass(frozen=True)
 class Scene:
-    """A call that succeeds: its parameters, its body, its preparation, and the fields of its scopes."""
+    """A call that succeeds after ``prepare``: its parameters, its body, and the values for its scopes."""
 
     params: Mapping[str, Any]
     body: Any
@@ -513,7 +519,7 @@ _PARAMS = {
     "name": NAME,
     "taskQueueId": quote(POOL_NAME, safe=""),
 }
-_BODIES: dict[str | None, Any] = {  # by schema
+_BODIES: dict[str | None, Any] = {  # by the name of the schema
     **dict.fromkeys(("task-claim-request", "claim-work-request"), WORKER),
     "tasks-request": {"taskIds": [TASK_ID]},
     "change-task-priority-request": {"newPriority": "high"},
@@ -525,7 +531,7 @@ _BODIES: dict[str | None, Any] = {  # by schema
     "quarantine-worker-request": {"quarantineUntil": _EXPIRES["expires"]},
     "post-artifact-request": artifact_body("s3"),
     "put-artifact-request": {"etags": [BLOB_ETAG]},
-    "finish-artifact-request": {"uploadId": TASK_ID},  # until there is an uploadId
+    "finish-artifact-request": {"uploadId": TASK_ID},  # a placeholder until the uploadId is known
 }
 
 
@@ -556,7 +562,7 @@ def _prepare(queue: Queue, name: str, task: Mapping[str, Any]) -> None:
 
 
 def page_paths(task_id: str, pool: str = POOL_NAME) -> list[str]:
-    """Each page of the server: of this task, its group, which has the same id, and the pool."""
+    """The paths of all pages, with this task, its group, whose id is the same, and this pool."""
     params = dict(zip(("provisionerId", "workerType"), pool.split("/"), strict=True))
     params |= dict.fromkeys(("taskId", "taskGroupId"), task_id)
     routes = [page.route for page in served_by("page") if page.method == "GET"]
@@ -564,7 +570,7 @@ def page_paths(task_id: str, pool: str = POOL_NAME) -> list[str]:
 
 
 def scene(name: str, priority: str = "lowest") -> Scene:
-    """The scene of any endpoint, with a task of that priority."""
+    """The scene of this endpoint, with a task of this priority."""
     task: dict[str, Any] = {**_TASK, **_LISTS, "priority": priority}
     body = {**_BODIES, "create-task-request": task_body(**task)}.get(DECLARED[name].input)
     fields = {

@@ -1,7 +1,7 @@
-"""Counts the function calls of a task: ``python -m gevent.monkey --module tests.http.function_calls``.
+"""Counts the function calls of one task. Run ``python -m gevent.monkey --module tests.http.function_calls``.
 
-No machine changes their number: storage is memory, and no thread does the work of the background. As in a
-server, gevent patches: what waits for a lock is Python, too.
+The number is the same on every machine, because storage is in memory and no thread works in the background.
+gevent patches the modules as in a server, so waiting for a lock is Python code, too.
 """
 
 import pstats
@@ -21,7 +21,7 @@ _SHOWN = 60
 
 
 class CountedQueue(Queue):
-    """A server without threads; what it does is counted."""
+    """A server without threads. It counts the function calls of its requests."""
 
     def __init__(self) -> None:
         clock: Any = SystemClock()
@@ -38,7 +38,7 @@ class CountedQueue(Queue):
         return [content]
 
     def run(self, tasks: int) -> None:
-        """Create, claim and complete so many tasks, one after the other."""
+        """Create, claim and complete this many tasks, one after the other."""
         services = self.server.services
         for _ in range(tasks):
             task_id = self.create()
@@ -46,7 +46,7 @@ class CountedQueue(Queue):
             succeeded(self.call("reportCompleted", {}, credentials, taskId=task_id, runId=0))
             with self.counted:
                 assert services.resolver.handle_all() == 1
-        with self.counted:  # once a second or so
+        with self.counted:  # in a server this happens about once a second
             services.tick()
             services.workers.flush()
 

@@ -1,4 +1,4 @@
-"""What the server publishes about its exchanges, and events held against it."""
+"""The reference of the exchanges that the server publishes, and a check of events against it."""
 
 from functools import cache
 from typing import Any
@@ -12,12 +12,12 @@ from tests.http.calls import Queue, schema
 
 @cache
 def exchanges(project: str = PROJECT) -> Any:
-    """The exchanges' reference, as a server of that project serves it."""
+    """The reference of the exchanges that a server of this project serves."""
     return Queue(project=project).send("GET", "/references/queue/v1/exchanges.json").get_json()
 
 
 def check_event(event: Event) -> None:
-    """The payload is valid against its published schema, and the routing key has the published words."""
+    """Check that the payload is valid for its schema, and that the routing key has the documented words."""
     entry = _entry(event.exchange)
     _validator(entry["schema"]).validate(dict(event.payload))
     keys, words = entry["routingKey"], event.routing_key.split(".")

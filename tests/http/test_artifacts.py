@@ -1,6 +1,6 @@
-"""Artifacts over HTTP: their names, what is redirected to, downloads, and bodies that are refused.
+"""Artifacts over HTTP: their names, redirects, downloads, and refused bodies.
 
-What an artifact may be and become is shown in tests/domain and tests/services.
+tests/domain and tests/services show which artifacts there are and how they can change.
 """
 
 import gzip
@@ -44,8 +44,10 @@ def location_of_blob(queue: Queue, content: bytes = BLOB, **encoded: Any) -> str
 
 
 @pytest.mark.parametrize("encoding", ["identity", "gzip"])
-def test_a_blob_is_downloaded_with_the_metadata_of_the_originals_objects(queue: Queue, encoding: str) -> None:
-    """taskcluster-lib-artifact-go refuses a download without it."""
+def test_a_downloaded_blob_has_the_metadata_headers_that_the_original_queue_gave_its_objects(
+    queue: Queue, encoding: str
+) -> None:
+    """taskcluster-lib-artifact-go refuses a download without these headers."""
     content = BLOB if encoding == "identity" else gzip.compress(BLOB)
     sent = {name.replace("content", "transfer"): value for name, value in blob_of(content).items()}
     encoded = {} if encoding == "identity" else {**blob_of(BLOB), **sent, "contentEncoding": encoding}
@@ -77,7 +79,7 @@ def test_a_part_of_a_blob_is_downloaded(queue: Queue) -> None:
     assert (again.status_code, again.data) == (304, b"")
 
 
-def test_a_download_url_uploads_nothing_and_ends(queue: Queue) -> None:
+def test_a_download_url_expires_and_cannot_be_used_to_upload(queue: Queue) -> None:
     target = location_of_blob(queue)
     refused(queue.upload(target, BLOB), 403, "AuthorizationFailed", "not signed for this upload")
     forged = target.replace("signature=", "signature=0")
@@ -86,8 +88,8 @@ def test_a_download_url_uploads_nothing_and_ends(queue: Queue) -> None:
     refused(queue.send("GET", target, credentials=None), 403, "AuthorizationFailed", "the URL expired at")
 
 
-def test_a_redirect_is_not_cached_and_leads_to_the_url_of_the_artifact(queue: Queue) -> None:
-    """To that of a reference as it was sent."""
+def test_the_redirect_to_an_artifact_has_its_url_and_is_not_cached(queue: Queue) -> None:
+    """The URL of a reference is exactly the one that was sent."""
     task_id = queue.running()
     for number, (kind, url) in enumerate(
         [
@@ -126,7 +128,7 @@ def links(queue: Queue, task_id: str, *names: str) -> None:
         succeeded(queue.artifact(task_id, name, "link", artifact=target))
 
 
-def test_more_than_thirty_links_and_a_circle_of_links_are_refused(queue: Queue) -> None:
+def test_a_chain_of_more_than_30_links_and_a_circle_of_links_are_refused(queue: Queue) -> None:
     task_id = queue.running()
     names = [f"public/{number}" for number in range(32)]
     links(queue, task_id, *names)
@@ -172,10 +174,11 @@ def test_a_body_that_does_not_match_the_schema_is_refused(queue: Queue) -> None:
     assert queue.call("getArtifact", **where).status_code == 404
 
 
-# --- the Object service, with the credentials of the queue: its rules are in tests/services/test_objects.py
+# --- the object service, called with credentials that the queue issues. tests/services/test_objects.py has
+# its rules
 
 
-def test_credentials_are_valid_for_one_object_and_one_direction(queue: Queue) -> None:
+def test_object_credentials_are_valid_for_one_object_and_only_for_upload_or_download(queue: Queue) -> None:
     where: dict[str, Any] = {"taskId": queue.running(), "runId": 0, "name": "private/a b"}
     uploading = claimed(queue.artifact(where["taskId"], "private/a b", "object"))
     created = queue.uploaded_object(where["taskId"], "private/a b")
@@ -200,7 +203,7 @@ def test_credentials_are_valid_for_one_object_and_one_direction(queue: Queue) ->
         assert queue.object("GET", call, name, None, downloading).status_code == status
 
 
-# --- names are data: docs/explanation/legacy-clients.md#requests
+# --- any name is allowed and none has a meaning: docs/explanation/legacy-clients.md#requests
 
 NAMES = [
     "public/logs/live.log", ".", "..", "../../../etc/passwd", "public/../private", "/", "//", "/a", "a/",
@@ -210,7 +213,7 @@ NAMES = [
 INVALID = ["", "\x00", "a\nb", "a\x7f", "\u00e4", "\u2028", "a" * 1025]
 
 
-def test_a_slash_in_a_name_may_be_encoded_or_not(queue: Queue) -> None:
+def test_a_slash_in_an_artifact_name_can_be_encoded_or_not(queue: Queue) -> None:
     task_id = queue.running()
     for number, name in enumerate(NAMES):
         url = f"https://elsewhere.example.com/{number}"
@@ -223,7 +226,7 @@ def test_a_slash_in_a_name_may_be_encoded_or_not(queue: Queue) -> None:
                 assert answer.headers["location"].endswith(f"/{number}"), "no other artifact's"
 
 
-def test_an_invalid_name_is_refused(queue: Queue) -> None:
+def test_an_invalid_artifact_name_is_refused(queue: Queue) -> None:
     task_id = queue.running()
     for name, (get, of_run) in product(INVALID, GETS.items()):
         answer = queue.call(get, taskId=task_id, name=name, **of_run)
@@ -231,7 +234,7 @@ def test_an_invalid_name_is_refused(queue: Queue) -> None:
         refused(queue.artifact(task_id, name), 400, "InvalidRequestArguments", "name is")
 
 
-def test_a_hawk_header_covers_one_spelling_of_a_name(queue: Queue) -> None:
+def test_a_hawk_header_is_valid_for_only_one_encoding_of_an_artifact_name(queue: Queue) -> None:
     task_id = queue.running()
     for name in ("a/b", "a%2Fb"):
         succeeded(queue.artifact(task_id, name, "reference"))

@@ -1,4 +1,4 @@
-"""Hawk where it meets HTTP. Headers are signed by mohawk; the pure rules are tested in tests/domain."""
+"""Hawk over HTTP. mohawk signs the headers. tests/domain shows the rules themselves."""
 
 import json
 from datetime import timedelta
@@ -15,11 +15,11 @@ from tests.http.calls import NOW, ROOT, ROOT_URL, TASK_ID, Queue, hawk, refused,
 
 PROXIED = {"x-forwarded-host": "tc.example.com", "x-forwarded-port": "8443", "x-forwarded-proto": "https"}
 
-POLLING = "/v1/poll-task-url/p/w"  # which needs scopes
+POLLING = "/v1/poll-task-url/p/w"  # an endpoint that needs scopes
 
 
 def bewit(target: str) -> str:
-    """Signed as a client does it: tests/domain/test_hawk.py holds that against mohawk's."""
+    """A bewit signed like a client's. tests/domain/test_hawk.py compares it with mohawk's."""
     request = SignedRequest("GET", target, "queue.test", 80)
     return sign_bewit(request, ROOT.client_id, ROOT.access_token, NOW + timedelta(minutes=5))
 
@@ -28,7 +28,7 @@ BODY = json.dumps(task_body()).encode()
 
 
 def test_a_payload_hash_that_does_not_match_is_a_401(queue: Queue) -> None:
-    """The original answered 500. tests/domain/test_hawk.py shows which content types match."""
+    """The original queue answered 500. tests/domain/test_hawk.py shows which content types match."""
     target = f"/v1/task/{TASK_ID}"
     for hashed, status in ((BODY + b" ", 401), (BODY, 200)):
         header = hawk(ROOT, "PUT", ROOT_URL + target, NOW, hashed, "application/json")
@@ -37,11 +37,11 @@ def test_a_payload_hash_that_does_not_match_is_a_401(queue: Queue) -> None:
         assert queue.call("task", taskId=TASK_ID).status_code == (200 if status == 200 else 404)
 
 
-def test_a_bewit_is_valid_for_nothing_but_its_get(queue: Queue) -> None:
+def test_a_bewit_is_valid_only_for_the_get_request_that_it_was_made_for(queue: Queue) -> None:
     good = bewit("/v1/poll-task-url/p/w")
     refusals = [
         queue.send("GET", f"/v1/poll-task-url/p/x?bewit={good}", credentials=None),
-        queue.send("GET", f"/v1/poll-task-url/p/w?bewit={good}"),  # and a header
+        queue.send("GET", f"/v1/poll-task-url/p/w?bewit={good}"),  # together with a header
         queue.send("GET", f"/api/queue/v1/poll-task-url/p/w?bewit={good}", credentials=None),
     ]
     for answer in refusals:
@@ -67,7 +67,7 @@ def test_a_bewit_is_valid_for_nothing_but_its_get(queue: Queue) -> None:
     ],
     ids=str,
 )  # fmt: skip
-def test_a_trusted_proxy_says_which_host_and_port_the_client_addressed(
+def test_the_host_and_port_that_a_client_signed_are_taken_from_the_headers_of_a_trusted_proxy(
     headers: dict[str, str], signed: str
 ) -> None:
     queue = Queue(trusted_proxy=(ip_network("127.0.0.0/8"),))
@@ -90,7 +90,7 @@ def test_an_invalid_port_is_refused() -> None:
             assert answer.status_code in (401, 403), (header, port)
 
 
-# --- what proxies say: trusted if they are configured, and removed otherwise
+# --- the headers of proxies: trusted if the proxy is configured, otherwise removed
 
 PROXIES = TrustedProxies([ip_network("10.0.0.0/8"), ip_network("2001:db8::1")])
 HEADERS = {
@@ -104,13 +104,13 @@ HEADERS = {
 
 
 @pytest.mark.parametrize("peer", ["10.1.2.3", "::ffff:10.1.2.3", "2001:db8::1"])
-def test_a_configured_proxy_says_whose_request_it_is(peer: str) -> None:
+def test_the_address_of_a_client_is_taken_from_the_headers_of_a_trusted_proxy(peer: str) -> None:
     environ: dict[str, Any] = {"REMOTE_ADDR": peer, **HEADERS}
     PROXIES.apply(environ)
     assert environ == {**HEADERS, "REMOTE_ADDR": "192.0.2.2", "wsgi.url_scheme": "https"}
 
 
-def test_a_signed_url_for_https_is_answered_behind_a_proxy() -> None:
+def test_a_signed_https_url_works_behind_a_proxy() -> None:
     queue = Queue(trusted_proxy=(ip_network("127.0.0.1"),))
     server = build(queue.settings, "https://queue.test", queue.clock)
     urls = server.services.polling.poll_urls("p", "w", "a-client")["queues"][0]
@@ -122,7 +122,7 @@ def test_a_signed_url_for_https_is_answered_behind_a_proxy() -> None:
 
 @pytest.mark.parametrize("proxies", [PROXIES, TrustedProxies([])])
 @pytest.mark.parametrize("peer", ["127.0.0.1", "192.0.2.9", "2001:db8::2", "", "no address"])
-def test_nothing_that_another_peer_says_of_a_request_is_left(peer: str, proxies: TrustedProxies) -> None:
+def test_proxy_headers_from_any_other_address_are_removed(peer: str, proxies: TrustedProxies) -> None:
     environ: dict[str, Any] = {"REMOTE_ADDR": peer, **HEADERS}
     proxies.apply(environ)
     assert environ == {"REMOTE_ADDR": peer}

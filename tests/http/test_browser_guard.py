@@ -1,4 +1,4 @@
-"""Pages in browsers: the host names under which the server answers, and the origins that may call it."""
+"""What protects browsers: under which host names the server answers, and which origins can call it."""
 
 from collections.abc import Mapping
 from itertools import product
@@ -28,7 +28,7 @@ def get(http: Client, host: str, path: str = "/v1/ping") -> TestResponse:
     return http.get(path, base_url="http://localhost", headers={"Host": host})
 
 
-def test_on_loopback_a_foreign_host_is_refused_on_every_path() -> None:
+def test_a_server_on_loopback_refuses_foreign_host_names_on_every_path() -> None:
     http = client()
     for path, host in product(PATHS, (FOREIGN, "localhost.evil.example")):
         answer = get(http, host, path)
@@ -48,7 +48,7 @@ def test_on_loopback_a_foreign_host_is_refused_on_every_path() -> None:
         ({"allowed_hosts": ("*",)}, 200),
     ],
 )
-def test_every_host_is_answered_elsewhere_than_on_loopback_or_if_all_are_allowed(
+def test_a_server_elsewhere_or_with_all_hosts_allowed_answers_every_host_name(
     settings: Mapping[str, Any], status: int
 ) -> None:
     assert get(client(**settings), FOREIGN).status_code == status
@@ -61,7 +61,7 @@ def preflight(http: Client, path: str = "/v1/ping", **changes: str) -> TestRespo
     return http.options(path, base_url="http://localhost", headers={**PREFLIGHT, **changes})
 
 
-def test_any_page_may_call_every_path_and_read_its_answers_if_all_origins_are_allowed() -> None:
+def test_if_all_origins_are_allowed_any_page_can_call_every_path_and_read_the_answers() -> None:
     http = client(cors_origins=("*",))
     for url in URLS:
         answer = http.get(url, base_url="http://localhost", headers={"Origin": PAGE})
@@ -76,7 +76,7 @@ def test_any_page_may_call_every_path_and_read_its_answers_if_all_origins_are_al
         assert before.headers["Access-Control-Max-Age"] == "900"
 
 
-def test_a_listed_origin_is_named_in_the_answer_and_no_other_is() -> None:
+def test_an_answer_names_the_origin_only_if_it_is_listed() -> None:
     http = client(cors_origins=("https://other.example.com", PAGE))
     assert preflight(http).headers[ALLOW] == PAGE
     answer = http.get("/v1/ping", headers={"Origin": PAGE})

@@ -1,4 +1,4 @@
-"""``/control/v1``: who may control a server, its clock, and faults."""
+"""``/control/v1``: who can control a server, how its clock moves, and what faults do."""
 
 import json
 from datetime import timedelta
@@ -34,7 +34,7 @@ from tests.http.calls import (
     task_body,
 )
 
-BODIES = {  # of the endpoints that take a body
+BODIES = {  # for the endpoints that take a body
     "moveClock": {"freeze": True},
     "addFault": {"endpoint": "claimTask", "status": 503},
     "putMessage": {"kind": "poisoned"},
@@ -56,20 +56,20 @@ def ask(queue: Queue, endpoint: Endpoint, credentials: Credentials | None) -> Te
     return queue.send(endpoint.method, route, body, credentials=credentials)
 
 
-def test_without_the_setting_an_endpoint_is_a_404_that_names_the_setting() -> None:
+def test_without_the_setting_control_every_endpoint_is_a_404_that_names_the_setting() -> None:
     queue = Queue()
     for endpoint, credentials in product(served_by("control"), (ROOT, None)):
         refused(ask(queue, endpoint, credentials), 404, "ResourceNotFound", "--control")
 
 
-def test_a_client_without_the_scope_is_refused() -> None:
+def test_a_client_without_the_scope_cannot_control_the_server() -> None:
     queue = holding("queue:*-task", control=True)
     for endpoint in served_by("control"):
         refused(ask(queue, endpoint, TESTED), 403, "InsufficientScopes", "`queue:control`")
         refused(ask(queue, endpoint, None), 403, "InsufficientScopes", "without credentials")
 
 
-def test_the_endpoints_have_a_reference_of_their_own(queue: Queue) -> None:
+def test_the_control_endpoints_have_a_reference_of_their_own(queue: Queue) -> None:
     reference = queue.send("GET", "/references/control/v1/api.json", credentials=None).get_json()
     assert reference["baseUrl"] == ROOT_URL
     entries = {entry["name"]: entry for entry in reference["entries"]}
@@ -80,7 +80,7 @@ def test_the_endpoints_have_a_reference_of_their_own(queue: Queue) -> None:
             succeeded(queue.send("GET", ref.removesuffix("#"), credentials=None))
 
 
-# --- what an advance of the clock changes, and what keeps the real time: docs/explanation/clock.md
+# --- what stays on real time when the clock is moved: docs/explanation/clock.md
 
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
@@ -91,15 +91,15 @@ def advance(queue: Queue, duration: timedelta) -> None:
     succeeded(queue.send("POST", "/control/v1/clock", body))
 
 
-def test_hawk_signatures_keep_the_real_time(queue: Queue) -> None:
+def test_when_the_clock_is_moved_hawk_signatures_stay_on_real_time(queue: Queue) -> None:
     advance(queue, DAY)
     path = "/control/v1/clock"
-    succeeded(queue.send("GET", path))  # signed at the real time
+    succeeded(queue.send("GET", path))  # its signature has the real time
     signed = {"Authorization": hawk(ROOT, "GET", ROOT_URL + path, NOW + DAY)}
     refused(queue.send("GET", path, headers=signed), 401, "AuthenticationFailed")
 
 
-def test_signed_urls_of_queues_keep_the_real_time(queue: Queue) -> None:
+def test_when_the_clock_is_moved_signed_urls_of_queues_stay_on_real_time(queue: Queue) -> None:
     advance(queue, DAY)
     assert parse_time(queue.ask("pollTaskUrls", **POOL)["expires"]) == NOW + Settings().sas_life
     target = queue.poll_target()
@@ -109,7 +109,7 @@ def test_signed_urls_of_queues_keep_the_real_time(queue: Queue) -> None:
     assert queue.send("GET", target, credentials=None).status_code == 403
 
 
-def test_signed_urls_of_artifacts_keep_the_real_time(queue: Queue) -> None:
+def test_when_the_clock_is_moved_signed_urls_of_artifacts_stay_on_real_time(queue: Queue) -> None:
     queue, late = Queue(control=True, claim_timeout=4 * DAY), format_time(NOW + 5 * DAY)
     task_id = queue.running(deadline=late)
     answer = succeeded(queue.artifact(task_id, "public/log", expires=late)).get_json()
@@ -124,11 +124,11 @@ def test_signed_urls_of_artifacts_keep_the_real_time(queue: Queue) -> None:
     assert queue.send("GET", location, credentials=None).status_code == 403
 
 
-# --- what a fault does to a request: to endpoints, to signed URLs of messages, to uploads
+# --- what a fault does to a call, to a request with a signed URL of messages, and to an upload
 
 
 class FaultyQueue(Queue):
-    """A server under control. Its answers are not checked: a fault may be an answer of any form."""
+    """A server whose answers are not checked, because a fault can answer in any form."""
 
     def __init__(self) -> None:
         super().__init__(control=True)
@@ -143,7 +143,7 @@ def faulty() -> Queue:
 
 
 def add(faulty: Queue, endpoint: str, **wire: Any) -> str:
-    """The id of the new fault."""
+    """Add a fault. Returns its id."""
     body = json.dumps({"endpoint": endpoint, **wire}).encode()
     return str(succeeded(faulty.send("POST", "/control/v1/faults", body)).get_json()["faultId"])
 
@@ -162,7 +162,7 @@ def fired(faulty: Queue) -> list[int]:
         (599, "InternalServerError"),
     ],
 )
-def test_an_injected_error_is_like_one_of_the_server(faulty: Queue, status: int, code: str) -> None:
+def test_an_injected_error_looks_like_an_error_of_the_server(faulty: Queue, status: int, code: str) -> None:
     task_id, fault_id = faulty.create(), add(faulty, "claimTask", status=status)
     answer = faulty.call("claimTask", WORKER, taskId=task_id, runId=0)
     body = answer.get_json()
@@ -174,8 +174,8 @@ def test_an_injected_error_is_like_one_of_the_server(faulty: Queue, status: int,
     assert faulty.state(task_id) == "pending", "the call was not carried out"
 
 
-def test_a_fault_of_a_worker_happens_to_the_runs_of_that_worker(faulty: Queue) -> None:
-    """The body of claimTask names the worker; the other endpoints are about a run that it claimed."""
+def test_a_fault_for_a_worker_hits_calls_about_that_workers_runs(faulty: Queue) -> None:
+    """The body of claimTask names the worker. The other calls are about a run that the worker claimed."""
     task_id = faulty.running()
     for name, body in (("claimTask", WORKER), ("reclaimTask", None), ("createArtifact", artifact_body("s3"))):
         for worker, status in (("group/bob", 200), ("group/alice", 503)):
@@ -186,7 +186,7 @@ def test_a_fault_of_a_worker_happens_to_the_runs_of_that_worker(faulty: Queue) -
 
 
 @pytest.mark.parametrize(("when", "status"), [("before", 404), ("after", 200)])
-def test_a_request_that_is_dropped_after_is_carried_out_and_before_does_nothing(
+def test_a_request_that_is_dropped_before_does_nothing_and_one_dropped_after_is_carried_out(
     faulty: Queue, when: str, status: int
 ) -> None:
     task_id = slugid()
@@ -197,7 +197,7 @@ def test_a_request_that_is_dropped_after_is_carried_out_and_before_does_nothing(
     faulty.create(task_id)
 
 
-def test_a_delay_ends_with_the_server(faulty: Queue) -> None:
+def test_a_delayed_request_ends_when_the_server_stops(faulty: Queue) -> None:
     add(faulty, "createTask", delay="10m", status=503)
     faulty.server.services.stopping.set()
     refused(faulty.call("createTask", task_body(), taskId=slugid()), 503, "ServiceUnavailable")
@@ -213,7 +213,7 @@ def delete(faulty: Queue, lease: MessageLease) -> tuple[int, str | None]:
     return answer.status_code, answer.headers.get("x-ms-error-code")
 
 
-def test_poll_urls_may_expire_soon(faulty: Queue) -> None:
+def test_a_fault_can_make_poll_urls_expire_soon(faulty: Queue) -> None:
     add(faulty, "pollTaskUrls", sas="8s", times=1)
     target = faulty.poll_target()
     assert poll(faulty, target) == (200, None)
@@ -221,7 +221,7 @@ def test_poll_urls_may_expire_soon(faulty: Queue) -> None:
     assert poll(faulty, target) == (403, "AuthenticationFailed")
 
 
-def test_a_lost_message_is_not_received(faulty: Queue) -> None:
+def test_a_fault_can_lose_a_message(faulty: Queue) -> None:
     lost, other = faulty.create(), faulty.create()
     add(faulty, "azure.receive", lose=True, taskId=lost)
     assert [message.task_id for message in faulty.messages()] == [other]
@@ -229,7 +229,7 @@ def test_a_lost_message_is_not_received(faulty: Queue) -> None:
     assert [message["taskId"] for message in answer.get_json()["messages"]] == [other]
 
 
-def test_a_stale_receipt_does_not_delete(faulty: Queue) -> None:
+def test_a_fault_can_make_a_receipt_stale(faulty: Queue) -> None:
     faulty.create()
     add(faulty, "azure.receive", stale=True, times=1)
     [message] = faulty.messages()
@@ -250,7 +250,7 @@ def test_a_stale_receipt_does_not_delete(faulty: Queue) -> None:
         ("azure.delete", 503, "ServerBusy"),
     ],
 )
-def test_a_fault_of_a_signed_url_has_the_code_of_azure(
+def test_a_fault_at_a_signed_url_answers_with_azures_error_code(
     faulty: Queue, endpoint: str, status: int, code: str
 ) -> None:
     add(faulty, endpoint, status=status)
@@ -258,7 +258,7 @@ def test_a_fault_of_a_signed_url_has_the_code_of_azure(
     assert answered == (status, code)
 
 
-def test_an_upload_that_is_refused_does_not_use_up_a_fault(faulty: Queue) -> None:
+def test_a_refused_upload_does_not_use_up_a_fault(faulty: Queue) -> None:
     url = succeeded(faulty.artifact(faulty.running(), NAME)).get_json()["putUrl"]
     add(faulty, "upload", status=503)
     refused(faulty.upload(f"{url}0", BLOB), 403, "AuthorizationFailed")

@@ -1,5 +1,7 @@
-"""Errors: their codes, the details that they show, and secrets that they never show. Each call of the suite
-checks their form."""
+"""Errors: their codes, the details that they show, and the secrets that they never show.
+
+Every call of the test suite checks the form of errors.
+"""
 
 import json
 import re
@@ -33,7 +35,7 @@ from tests.http.calls import (
 from tests.memory_server import FakeClock, memory_storage
 from tests.services.fake_ports import intercept_storage
 
-# a read of one row and of many, of a cache, calls about a task, a run, an artifact and a pool
+# reads of one row, of many rows and of a cache; calls about a task, a run, an artifact and a pool
 KINDS = [
     *("status", "listTaskGroup", "pendingTasks", "listWorkers", "createTask", "claimTask", "claimWork"),
     *("reportCompleted", "createArtifact", "getArtifact", "pollTaskUrls", "quarantineWorker"),
@@ -41,7 +43,7 @@ KINDS = [
 
 
 class Outage:
-    """Each call of storage raises ``error`` once it is set."""
+    """As soon as ``error`` is set, each call of storage raises it."""
 
     def __init__(self) -> None:
         self.error: Exception | None = None
@@ -73,7 +75,7 @@ def test_a_task_that_does_not_exist_is_not_found(queue: Queue, name: str) -> Non
 
 
 @pytest.mark.parametrize("name", ["claimTask", "reportFailed"])
-def test_a_run_that_was_resolved_is_a_conflict_that_shows_the_status(queue: Queue, name: str) -> None:
+def test_a_call_about_a_resolved_run_is_a_conflict_that_shows_the_status(queue: Queue, name: str) -> None:
     example = scene(name)
     queue.running(TASK_ID)
     report = queue.call("reportCompleted", taskId=TASK_ID, runId=0, prefix=TODAY)
@@ -83,7 +85,7 @@ def test_a_run_that_was_resolved_is_a_conflict_that_shows_the_status(queue: Queu
     assert json.loads(message.partition("\n\n")[2]) == {"status": status}
 
 
-def test_an_error_does_not_show_the_proof_of_a_claim_again(queue: Queue) -> None:
+def test_an_error_does_not_show_the_receipt_and_signature_of_a_claim(queue: Queue) -> None:
     for changes in (
         {"signature": 1520139967},
         {"messageId": {"deep": [{"certificate": "SECRET", "accessToken": "SECRET"}]}},
@@ -98,15 +100,15 @@ def test_an_error_does_not_show_the_proof_of_a_claim_again(queue: Queue) -> None
 @pytest.mark.parametrize(
     "path", ["/v1", "/v1/", "/v1/no-such?bewit=c2VjcmV0", "/favicon.ico", "/schemas/queue/v1/x.json"]
 )
-def test_a_path_that_is_not_served_has_an_error_of_the_same_form(queue: Queue, path: str) -> None:
+def test_the_error_for_an_unknown_path_has_the_same_form(queue: Queue, path: str) -> None:
     answer = queue.send("GET", path, credentials=None)
     refused(answer, 404, "ResourceNotFound", "there is no")
     assert "c2VjcmV0" not in answer.text, "a bewit is a credential"
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_an_outage_of_storage_is_a_503_that_the_caller_may_retry(name: str) -> None:
-    """A legacy worker deletes its message on any 4xx."""
+def test_while_storage_is_away_the_answer_is_a_503_and_the_caller_can_retry(name: str) -> None:
+    """After a 4xx, a legacy worker would delete its message."""
     queue, outage = with_outage()
     example = scene(name)
     example.prepare(queue)
@@ -121,7 +123,7 @@ def test_an_outage_of_storage_is_a_503_that_the_caller_may_retry(name: str) -> N
 MAX_ECHO = 4096
 
 
-def test_an_error_echoes_4_kib_and_names_20_places_at_most(queue: Queue) -> None:
+def test_an_error_repeats_at_most_4_kib_of_the_request_and_names_at_most_20_mistakes(queue: Queue) -> None:
     for body in (
         task_body(routes=["\U0001f600" * 250 for _ in range(64)]),
         {"\U0001f600" * 50_000: 1},
@@ -149,7 +151,7 @@ def test_the_server_is_not_ready_while_storage_is_away() -> None:
         assert succeeded(Queue().send("GET", path, credentials=None)).get_json() == answer
 
 
-def test_the_version_and_the_load_balancers_heartbeat_need_no_storage() -> None:
+def test_version_and_lbheartbeat_need_no_storage() -> None:
     storage = memory_storage(FakeClock(NOW))
     for prefix in PREFIXES:
         version = Queue(storage=storage).send("GET", f"{prefix}/__version__", credentials=None).get_json()
@@ -159,8 +161,8 @@ def test_the_version_and_the_load_balancers_heartbeat_need_no_storage() -> None:
 
 
 @pytest.mark.parametrize("error", [KeyError("an-inner-detail"), Corrupt("an-inner-detail")], ids=str)
-def test_a_bug_or_a_corrupt_row_is_a_500_whose_details_are_only_in_the_log(error: Exception) -> None:
-    """A legacy worker would delete its message on a 4xx. A corrupt row was logged already."""
+def test_a_bug_or_a_corrupt_row_is_a_500_and_only_the_log_has_the_details(error: Exception) -> None:
+    """After a 4xx, a legacy worker would delete its message. The store has already logged the corrupt row."""
     queue, outage = with_outage()
     queue.create(TASK_ID)
     outage.error = error
@@ -188,7 +190,7 @@ def test_a_bug_or_a_corrupt_row_is_a_500_whose_details_are_only_in_the_log(error
 
 
 def test_the_log_line_of_a_bug_has_no_query() -> None:
-    """A bewit is a credential. This one is ignored, since anybody may read tasks."""
+    """A bewit is a credential. Here it is not even used, because everybody can read tasks."""
     queue, outage = with_outage()
     outage.error = KeyError("a bug")
     with capture_logs() as logs:
@@ -198,7 +200,7 @@ def test_the_log_line_of_a_bug_has_no_query() -> None:
     assert "c2VjcmV0" not in str(logs)
 
 
-def test_only_the_answers_of_a_server_in_development_have_the_development_header() -> None:
+def test_only_a_server_in_development_sends_the_development_header() -> None:
     for is_development in (False, True):
         queue = Queue(development=is_development)
         for path in ("/v1/ping", "/ready", "/events?exchange=none", "/v1/task/none", "/nowhere", "/v1/%"):
@@ -207,7 +209,7 @@ def test_only_the_answers_of_a_server_in_development_have_the_development_header
             answer.close()
 
 
-def test_another_service_is_named_as_such(queue: Queue) -> None:
+def test_the_error_for_a_path_of_another_service_says_so(queue: Queue) -> None:
     for path in ("/api/worker-manager/v1/nothing", "/api/worker-manager"):
         answer = queue.send("GET", path, credentials=None)
         refused(answer, 404, "ResourceNotFound", "worker-manager is another service", "queue or object")

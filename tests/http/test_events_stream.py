@@ -1,4 +1,4 @@
-"""``GET /events``: which events are in a stream, where it begins, and who may follow it."""
+"""``GET /events``: which events a stream has, where it begins, and who can follow it."""
 
 import json
 from collections.abc import Iterator
@@ -47,7 +47,7 @@ def ask(
 
 
 def frames(answer: TestResponse) -> Iterator[dict[str, str]]:
-    """The fields of each frame after the first, which has ``retry``; a comment's name is empty."""
+    """The fields of each frame after the first, which has ``retry``. A comment has an empty name."""
     assert (answer.status_code, answer.content_type) == (200, "text/event-stream")
     chunks = (chunk.decode() for chunk in answer.iter_encoded())
     assert next(chunks) == "retry: 2000\n\n"
@@ -76,7 +76,7 @@ def test_each_published_event_is_in_the_stream(queue: Queue) -> None:
         }
 
 
-def test_with_follow_false_the_answer_ends_after_the_kept_events(queue: Queue) -> None:
+def test_with_follow_false_the_answer_ends_after_the_events_so_far(queue: Queue) -> None:
     queue.create(TASK_ID)
     query = f"?follow=false&lastEventId={'0' * 16}"
     gap, *events = frames(ask(queue.http, query))
@@ -84,7 +84,7 @@ def test_with_follow_false_the_answer_ends_after_the_kept_events(queue: Queue) -
     assert [event["event"] for event in events] == ["task-defined", "task-pending"]
 
 
-def test_a_stream_resumes_after_an_event(queue: Queue) -> None:
+def test_a_stream_can_resume_after_a_given_event(queue: Queue) -> None:
     stream = frames(ask(queue.http))
     queue.running(TASK_ID)
     succeeded(queue.call("cancelTask", taskId=TASK_ID))
@@ -94,7 +94,7 @@ def test_a_stream_resumes_after_an_event(queue: Queue) -> None:
     for resumed in (
         ask(queue.http, **of_second),
         ask(queue.http, f"?lastEventId={second['id']}"),
-        # a browser's EventSource comes back to the same URL: the header is the newer
+        # a browser's EventSource reconnects to the same URL, so the id in the header is newer
         ask(queue.http, f"?lastEventId={first['id']}", **of_second),
     ):
         assert [*islice(frames(resumed), 2)] == [third, fourth]
@@ -108,7 +108,7 @@ def test_an_unknown_exchange_is_refused(queue: Queue) -> None:
 
 
 class Streams(EventStreams):
-    """One stream, of the items of a test in turn: a function is called for its item."""
+    """One stream with these items, one after the other. If an item is a function, the stream calls it."""
 
     def __init__(self, *items: Any) -> None:
         self._items = items
@@ -159,7 +159,7 @@ def test_a_stream_is_never_silent_for_more_than_fifteen_seconds() -> None:
 
 @pytest.mark.parametrize("path", ["/events", "/inspect/v1/events"])
 @pytest.mark.parametrize("scope", ["queue:events", "queue:inspect", "queue:get-task:*"])
-def test_without_the_anonymous_role_a_stream_needs_a_scope(scope: str, path: str) -> None:
+def test_if_the_anonymous_role_has_no_scopes_a_stream_needs_a_scope(scope: str, path: str) -> None:
     queue = holding(scope, anonymous_scopes=())
     query = "?follow=false"
     for more in ("", "&exchange=unknown"):
@@ -169,8 +169,8 @@ def test_without_the_anonymous_role_a_stream_needs_a_scope(scope: str, path: str
     assert ask(queue.http, query, path=path, Authorization=signed).status_code == (200 if is_allowed else 403)
 
 
-def test_a_page_follows_the_events_of_this_process_with_its_cookie() -> None:
-    """With a broker too, where ``/events`` leads to the broker."""
+def test_a_web_page_follows_the_events_of_this_process_with_its_cookie() -> None:
+    """This holds even with a broker, where ``/events`` has the broker's events."""
     queue = Queue(amqp_url="amqp://guest:a-password@127.0.0.1:1", project="ours")
     queue.server.services.event_buffer.append([EVENT])
     headers = {"Cookie": signed_in(queue), "Last_Event_ID": "0" * 16}

@@ -1,4 +1,4 @@
-"""The reference of the exchanges, compared with that of the original queue and with clients of its time."""
+"""The reference of the exchanges, compared with the original queue's and with clients of its time."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ KEYS: list[Any] = [
     {"taskId": "a.b"},
     "route.index.#",
 ]
-# exchanges of today's queue, and the older exchange whose routing keys each has
+# exchanges that only today's queue has, each with an older exchange that has the same routing keys
 LATER = {
     "task-group-sealed": "task-group-resolved",
     "task-priority-changed": "task-defined",
@@ -34,8 +34,8 @@ def without_prose(entry: Any) -> Any:
 
 @pytest.mark.processes
 @pytest.mark.parametrize("client", ["4", "11"])
-def test_an_exchange_is_described_as_by_the_original_queue(client: str) -> None:
-    """Theirs is the reference that the client of that version was made from."""
+def test_each_exchange_is_described_like_the_original_queues(client: str) -> None:
+    """This version of the client was generated from the original queue's reference."""
     theirs, ours = javascript("reference", client=client, name="QueueEvents"), exchanges()
     for field in ("$schema", "version", "title", "exchangePrefix"):
         assert ours[field] == theirs[field]

@@ -1,6 +1,8 @@
-"""The path says for which generation an answer is; a setting overrides it, and another decides for events.
+"""Clients of 2018 and of today get answers of different shapes. The path says which, unless a setting does.
 
-Every test checks that each answer and event has the shape of its generation: ``tests/answer_shapes.py``.
+Another setting decides on the shape of events.
+
+``tests/answer_shapes.py`` checks the shape of each answer and event, in every test.
 """
 
 from typing import Any
@@ -28,7 +30,7 @@ UNREADABLE = artifact_body("error", reason="file-not-readable-on-worker")
 LENGTH: dict[str, Any] = {"contentLength": 12345}
 
 
-def test_the_path_says_for_which_generation_the_answer_is(queue: Queue) -> None:
+def test_the_path_decides_for_which_generation_the_answer_is(queue: Queue) -> None:
     queue.create(TASK_ID, projectId="a-project")
 
     def fields(name: str, prefix: str) -> set[str]:
@@ -40,7 +42,7 @@ def test_the_path_says_for_which_generation_the_answer_is(queue: Queue) -> None:
     assert fields("status", "/" + OF_2018) == fields("status", OF_2018)
 
 
-def test_a_task_of_today_may_have_more_than_a_hundred_dependencies(queue: Queue) -> None:
+def test_todays_clients_can_create_a_task_with_more_than_100_dependencies(queue: Queue) -> None:
     required = [queue.create() for _ in range(101)]
     body, task_id = task_body(dependencies=required), slugid()
     refused(
@@ -64,7 +66,7 @@ def test_a_task_of_today_may_have_more_than_a_hundred_dependencies(queue: Queue)
         ("declareWorker", {}, OF_2018, '"expires" is a required property'),
     ],
 )
-def test_the_path_says_which_requests_are_accepted(
+def test_the_path_decides_which_bodies_are_accepted(
     queue: Queue, call: str, body: dict[str, Any], accepting: str, wrong: str
 ) -> None:
     if call == "createArtifact":
@@ -78,7 +80,7 @@ def test_the_path_says_which_requests_are_accepted(
 
 
 @pytest.mark.parametrize(("shape", "length"), [("by-path", 12345), ("2018", None)])
-def test_todays_answers_have_the_length_of_an_artifact_unless_a_setting_is_for_old_readers(
+def test_todays_lists_show_the_length_of_an_artifact_unless_a_setting_asks_for_the_shape_of_2018(
     shape: str, length: int | None
 ) -> None:
     queue = Queue(answer_shape=shape)
@@ -91,7 +93,7 @@ def test_todays_answers_have_the_length_of_an_artifact_unless_a_setting_is_for_o
     assert queue.ask("artifactInfo", prefix=TODAY, **asked)["contentLength"] == 12345
 
 
-def test_todays_count_of_pending_tasks_takes_only_todays_names_of_task_queues(queue: Queue) -> None:
+def test_todays_path_for_the_count_of_pending_tasks_accepts_only_todays_task_queue_ids(queue: Queue) -> None:
     answer = queue.send("GET", f"{TODAY}/pending/1%2F1", credentials=None)
     refused(answer, 400, "InvalidRequestArguments", "'1/1'", "as in today's queue")
     succeeded(queue.send("GET", f"{OF_2018}/pending/1%2F1", credentials=None))
@@ -101,10 +103,10 @@ def test_todays_count_of_pending_tasks_takes_only_todays_names_of_task_queues(qu
     ("shape", "retried", "tags"),
     [("2018", [], None), ("today", ["task-exception"], {"tags": {"kind": "test"}})],
 )
-def test_a_setting_says_for_which_generation_the_events_are(
+def test_a_setting_decides_for_which_generation_the_events_are(
     shape: str, retried: list[str], tags: Any
 ) -> None:
-    """Today's have the tags of the task, and are of each retried run."""
+    """Today's events have the tags of the task, and each retried run has an event."""
     queue = Queue(event_shape=shape)
     queue.running(TASK_ID, tags={"kind": "test"})
     succeeded(queue.call("reportException", {"reason": "worker-shutdown"}, taskId=TASK_ID, runId=0))
@@ -122,7 +124,9 @@ def test_a_setting_says_for_which_generation_the_events_are(
 
 
 @pytest.mark.parametrize(("shape", "names"), [("2018", ["a", "o", "o"]), ("today", ["o"])])
-def test_todays_events_of_artifacts_are_of_those_that_can_be_read(shape: str, names: list[str]) -> None:
+def test_todays_artifact_events_are_published_only_for_artifacts_that_can_be_read(
+    shape: str, names: list[str]
+) -> None:
     queue = Queue(event_shape=shape)
     queue.running(TASK_ID)
     succeeded(queue.artifact(TASK_ID, "a"))

@@ -23,17 +23,17 @@ class Graph:
         self.shapes = [picture[1] for picture in self.pictures]
 
     def x(self, task_id: str) -> float:
-        """Where the shape of a task is."""
+        """The horizontal position of a task's shape."""
         place = self.shapes[self.order.index(task_id)].get("transform", "")
         return float(re.findall(r"[\d.]+", place)[0])
 
     def lines(self, task_id: str) -> list[tuple[float, str]]:
-        """The lines in the row of a task: where each begins, and the rest of its path."""
+        """The lines in a task's row: the horizontal position where each begins, and the rest of its path."""
         path = self.pictures[self.order.index(task_id)][0].get("d", "")
         return [(float(x), rest) for x, rest in re.findall(r"M([\d.]+)([^M]*)", path)]
 
 
-def test_a_task_is_right_of_and_below_each_of_its_dependencies_and_a_line_leads_to_it() -> None:
+def test_a_task_is_to_the_right_of_and_below_its_dependencies_and_lines_connect_them() -> None:
     graph = Graph(task("c", "a", "b"), task("b", "a", "b", "elsewhere"), task("a"), task("d"))
     assert graph.order == ["a", "b", "c", "d"]
     assert graph.x("a") < graph.x("b") < graph.x("c")
@@ -54,7 +54,7 @@ def test_a_chain_is_a_straight_line() -> None:
     assert {graph.x(task_id) for task_id in graph.order} == {8}
 
 
-def test_lines_that_go_on_side_by_side_have_lanes_of_their_own_and_fit_beside_the_names() -> None:
+def test_parallel_lines_have_lanes_of_their_own_and_leave_room_for_the_names() -> None:
     for count in (28, 198):
         many = [task(str(number), "root") for number in range(count)]
         graph = Graph(task("root"), *many, task("end", *(each["taskId"] for each in many)))
@@ -63,7 +63,7 @@ def test_lines_that_go_on_side_by_side_have_lanes_of_their_own_and_fit_beside_th
     assert sum(len(row.svg) for row in graph.rows) < 70_000
 
 
-def test_states_differ_in_their_shapes_and_tasks_are_drawn_in_the_order_that_they_are_given() -> None:
+def test_each_state_has_a_shape_and_tasks_without_dependencies_keep_their_order() -> None:
     tasks = [task(state, state=state) for state in (*UNRESOLVED, *RESOLVED)]
     graph = Graph(*tasks)
     assert graph.order == [each["taskId"] for each in tasks]
@@ -71,6 +71,6 @@ def test_states_differ_in_their_shapes_and_tasks_are_drawn_in_the_order_that_the
     assert len({etree.tostring(shape[0]) for shape in graph.shapes}) == 6
 
 
-def test_a_task_says_the_names_of_what_it_requires() -> None:
+def test_each_row_has_the_names_of_the_tasks_that_it_requires() -> None:
     rows = Graph(task("a", name="<b>"), task("b", "a")).rows
     assert rows[1].requires == ["<b>"]

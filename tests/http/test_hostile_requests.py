@@ -1,4 +1,4 @@
-"""Hostile requests are refused in few bytes, on every route: their targets, bodies and headers."""
+"""Requests with hostile paths, bodies or headers are refused on every route, with a short answer."""
 
 import re
 from ipaddress import ip_network
@@ -23,13 +23,14 @@ STRANGE = [
 
 @pytest.fixture(scope="module")
 def queue() -> Queue:
-    """No request changes its state."""
+    """One server for all tests, because no request changes anything."""
     return Queue()
 
 
 @pytest.mark.parametrize("segment", STRANGE, ids=lambda text: ascii(text)[:30])
 def test_a_strange_path_segment_is_a_400_or_404(queue: Queue, segment: str) -> None:
-    plain = segment.isascii() and not set(segment) & set('<>{}"|\\;')  # mohawk signs these otherwise
+    # mohawk would sign these characters differently
+    plain = segment.isascii() and not set(segment) & set('<>{}"|\\;')
     for method, target in [
         ("GET", f"/v1/task/{segment}"),
         ("PUT", f"/v1/task/{segment}"),
@@ -51,13 +52,13 @@ ALMOST = [
 
 
 @pytest.mark.parametrize("target", ALMOST)
-def test_a_path_that_is_almost_a_route_is_not_served(queue: Queue, target: str) -> None:
+def test_a_path_that_is_only_similar_to_a_route_is_not_served(queue: Queue, target: str) -> None:
     answer = queue.http.open("/", environ_overrides={"RAW_URI": target, "REQUEST_URI": target})
     assert answer.status_code in (400, 404)
 
 
 @pytest.mark.parametrize(("host", "status"), [("queue.test", 200), ("elsewhere:1234", 421), ("", 200)])
-def test_in_the_absolute_form_the_host_is_that_of_the_target(host: str, status: int) -> None:
+def test_in_an_absolute_request_target_the_host_is_taken_from_the_target(host: str, status: int) -> None:
     queue = Queue(allowed_hosts=("queue.test",))
     for sent in ("queue.test", "elsewhere"):
         environ = {"RAW_URI": f"http://{host}/v1/ping", "HTTP_HOST": sent}
@@ -65,7 +66,7 @@ def test_in_the_absolute_form_the_host_is_that_of_the_target(host: str, status: 
         assert answer.status_code == (status if host or sent == "queue.test" else 421)
 
 
-def test_in_the_absolute_form_the_host_of_the_target_is_signed() -> None:
+def test_a_client_that_sends_an_absolute_request_target_signs_the_targets_host() -> None:
     queue, path = Queue(allowed_hosts=("*",)), "/v1/poll-task-url/provisioner/worker"
     signed = hawk(ROOT, "GET", f"http://queue.example.com{path}", queue.clock.now())
     environ = {"RAW_URI": f"http://queue.example.com{path}", "HTTP_HOST": "elsewhere"}
@@ -74,7 +75,7 @@ def test_in_the_absolute_form_the_host_of_the_target_is_signed() -> None:
     assert without_path.status_code == 403, "it is that of the page"
 
 
-def test_a_path_may_begin_with_more_than_one_slash(queue: Queue) -> None:
+def test_a_path_can_begin_with_several_slashes(queue: Queue) -> None:
     for path in ("//v1/ping", "//api/queue/v1/ping", "///v1/ping", "//ready"):
         succeeded(queue.send("GET", path, credentials=None))
 
@@ -96,7 +97,7 @@ def test_an_invalid_event_id_is_refused(queue: Queue) -> None:
 
 
 @pytest.mark.parametrize("escape", ["%", "%2", "%zz", "%2g", "a%2F%"])
-def test_an_incomplete_percent_escape_is_refused_in_a_path_and_a_query(queue: Queue, escape: str) -> None:
+def test_an_incomplete_percent_escape_in_a_path_or_a_query_is_refused(queue: Queue, escape: str) -> None:
     for target in (f"/v1/task/{escape}", f"/v1/ping?limit={escape}"):
         refused(queue.send("GET", target, credentials=None), 400, "InvalidRequestArguments", "percent escape")
 
@@ -126,7 +127,7 @@ HOSTILE = [
 
 
 def test_a_hostile_body_is_answered_in_few_bytes_and_never_with_a_5xx(queue: Queue) -> None:
-    """Headers: tests/domain/test_hawk.py."""
+    """tests/domain/test_hawk.py does the same with headers."""
     for endpoint, body in zip((*QUEUE, *served_by("object")), cycle(HOSTILE), strict=False):
         prefix = "/api/object/v1" if endpoint.service == "object" else "/v1"
         target = prefix + re.sub(r"<(\w+)>", lambda match: _SEGMENTS.get(match[1], "x"), endpoint.route)
@@ -135,7 +136,7 @@ def test_a_hostile_body_is_answered_in_few_bytes_and_never_with_a_5xx(queue: Que
         assert len(answer.data) <= MAX_ANSWER, endpoint.name
 
 
-# each that the code, Flask or Werkzeug reads
+# every header that our code, Flask or Werkzeug reads
 HEADERS = """
     Accept Accept-Encoding Accept-Language Access-Control-Request-Headers
     Access-Control-Request-Method Authorization Content-Encoding Content-MD5 Content-Type Cookie
@@ -167,11 +168,11 @@ _PARSED = {
         ("GET", "{azure content}"),
     ],
 )
-def test_a_header_of_bytes_that_are_not_utf_8_is_answered_without_a_500(method: str, target: str) -> None:
+def test_a_header_that_is_not_utf_8_never_leads_to_a_500(method: str, target: str) -> None:
     queue = Queue(control=True, trusted_proxy=(ip_network("127.0.0.0/8"),), cors_origins=("*",))
     target = target.format(**{**_SEGMENTS, **POOL}, **signed_targets(queue))
     path, _, query = target.partition("?")
-    http = Client(queue.server.app, use_cookies=False)  # else Werkzeug takes the header away
+    http = Client(queue.server.app, use_cookies=False)  # otherwise Werkzeug removes the header
     plain = dict.fromkeys(HEADERS.split(), "\xff\xfe")
     for name, value in (*plain.items(), *_PARSED.items()):
         answer = http.open(
@@ -187,7 +188,7 @@ def test_a_header_of_bytes_that_are_not_utf_8_is_answered_without_a_500(method: 
 
 
 def signed_targets(queue: Queue) -> dict[str, str]:
-    """What needs no credentials: a poll, and the upload and the download of an artifact of each kind."""
+    """The targets of signed URLs: a poll, and the upload and the download of an artifact of each kind."""
     (first, *_) = queue.call("pollTaskUrls", **POOL).get_json()["queues"]
     urls = {"poll": first["signedPollUrl"]}
     task_id = queue.running()

@@ -1,4 +1,4 @@
-"""What the server says of itself to an operator: ``/inspect/v1``, ``/metrics``, ``/migration``."""
+"""What an operator can ask the server: ``/inspect/v1``, ``/metrics`` and ``/migration``."""
 
 from collections import Counter
 from datetime import timedelta
@@ -39,14 +39,16 @@ def inspected(queue: Queue, target: str) -> Any:
 
 
 @pytest.mark.parametrize("target", ["task/VLdaX5vAQ0iW8JIr3sGQZw", "tasks", "pools", "messages/a/b"])
-def test_it_needs_a_scope_of_its_own(target: str) -> None:
+def test_inspecting_the_server_needs_a_scope_of_its_own(target: str) -> None:
     queue = holding("queue:control", "queue:migration")
     for credentials in (None, TESTED):
         answer = queue.send("GET", f"/inspect/v1/{target}", credentials=credentials)
         refused(answer, 403, "InsufficientScopes", "queue:inspect")
 
 
-def test_the_story_of_a_task_has_with_control_its_requests_and_the_moves_of_the_clock(queue: Queue) -> None:
+def test_with_control_the_history_of_a_task_also_has_its_requests_and_the_moves_of_the_clock(
+    queue: Queue,
+) -> None:
     for each in (queue, Queue()):
         task_id = each.create()
         succeeded(queue.send("POST", "/control/v1/clock", b'{"advance": "5m"}'))
@@ -61,7 +63,7 @@ def test_the_story_of_a_task_has_with_control_its_requests_and_the_moves_of_the_
         }
 
 
-def test_pools_have_their_tasks_and_messages_by_priority_and_their_callers(queue: Queue) -> None:
+def test_a_pool_shows_its_tasks_and_messages_by_priority_and_its_callers(queue: Queue) -> None:
     queue.create(workerType="another", priority="high")
     queue.clock.advance(MINUTE)
     claimed = queue.running()
@@ -74,14 +76,14 @@ def test_pools_have_their_tasks_and_messages_by_priority_and_their_callers(queue
     assert another["priorities"][2] == high
     assert [message["priority"] for message in another["messages"]] == ["high"]
     assert (another["callers"], pool["claimedTasks"], pool["policy"]) == ([], 2, "optional")
-    last, caller = pool["callers"]  # who asked last comes first
+    last, caller = pool["callers"]  # the last caller comes first
     assert last["caller"].endswith("/zoe")
     assert (caller["caller"], caller["last"]) == (ALICE, format_time(NOW + MINUTE))
     assert caller["recentTasks"] == [{"taskId": claimed, "runId": 0}]
     assert [(it["caller"], it["method"]) for it in idle["callers"]] == [("root", "pollTaskUrls")]
 
 
-# --- the metrics, and that their labels are bounded
+# --- the metrics. Their labels must be bounded
 
 
 def text_of(queue: Queue) -> str:
@@ -97,7 +99,7 @@ def metric(queue: Queue, name: str, **labels: str) -> float | None:
     return next((each.value for each in samples if (each.name, each.labels) == (name, labels)), None)
 
 
-def test_answered_requests_are_counted_and_measured_by_endpoint() -> None:
+def test_requests_are_counted_and_timed_by_endpoint() -> None:
     queue = Queue()
     for path in ("/v1/ping", "/api/queue/v1/ping", "/v1/task/none", "/nowhere", "/nowhere/else"):
         queue.send("GET", path, credentials=None).close()
@@ -109,7 +111,7 @@ def test_answered_requests_are_counted_and_measured_by_endpoint() -> None:
     assert metric(queue, "legacy_queue_request_seconds_bucket", endpoint="ping", le="+Inf") == 2
 
 
-def test_tasks_are_counted_by_worker_type_and_state() -> None:
+def test_tasks_are_counted_by_pool_and_state() -> None:
     queue = Queue()
     running = queue.running()
     queue.clock.advance(timedelta(seconds=30))
@@ -126,7 +128,7 @@ def test_tasks_are_counted_by_worker_type_and_state() -> None:
     assert metric(queue, "legacy_queue_events_total", exchange="task-exception") == 2
 
 
-def test_worker_types_beyond_the_setting_are_summed() -> None:
+def test_pools_beyond_the_setting_metrics_pools_are_counted_together() -> None:
     queue = Queue(metrics_pools=1)
     queue.create()
     assert metric(queue, "legacy_queue_tasks", task_queue_id=POOL_NAME, state="pending") == 1
@@ -136,10 +138,10 @@ def test_worker_types_beyond_the_setting_are_summed() -> None:
     assert "more-" not in text_of(queue)
 
 
-def test_operations_that_fail_are_counted_and_the_rest_is_shown_without_storage() -> None:
+def test_failed_storage_operations_are_counted_and_other_metrics_are_shown_while_storage_is_away() -> None:
     queue = Queue()
     text_of(queue)
-    queue.clock.advance(timedelta(minutes=1))  # what was read is used no longer
+    queue.clock.advance(timedelta(minutes=1))  # what was read before is too old to be shown
     queue.server.storage.account.close()
     with pytest.raises(ServiceUnavailable):
         queue.server.storage.account.check()
@@ -156,14 +158,14 @@ def test_ready_says_that_the_broker_is_away() -> None:
     assert answer == {"ready": True, "broker": broker}
 
 
-# --- ``GET /migration``: its scope, its parameters, and an answer with the calls that were made
+# --- ``GET /migration``: its scope, its parameters, and a report on the calls that were made
 
 
 def report(queue: Queue, query: str = "") -> Any:
     return succeeded(queue.send("GET", f"/migration{query}")).get_json()
 
 
-def test_the_report_counts_the_reads_that_only_the_anonymous_role_allows() -> None:
+def test_the_migration_report_counts_the_reads_that_only_the_anonymous_role_allows() -> None:
     queue = holding("queue:status:*", "queue:migration")
     task_id = queue.create()
     for credentials in (TESTED, TESTED, None, ROOT):
@@ -182,7 +184,7 @@ def test_the_report_counts_the_reads_that_only_the_anonymous_role_allows() -> No
 
 
 @pytest.mark.parametrize("name", ["pollTaskUrls", "claimTask"])
-def test_a_call_without_its_scopes_is_not_counted(name: str) -> None:
+def test_a_call_that_was_refused_for_its_scopes_is_not_counted(name: str) -> None:
     queue, example = holding("queue:migration"), scene(name)
     queue.create(TASK_ID)
     for credentials in (TESTED, None):
@@ -191,7 +193,7 @@ def test_a_call_without_its_scopes_is_not_counted(name: str) -> None:
     assert report(queue)["workerTypes"] == []
 
 
-def test_a_since_out_of_range_or_malformed_is_refused(queue: Queue) -> None:
+def test_a_malformed_or_impossible_value_of_since_is_refused(queue: Queue) -> None:
     for since in ("59m", "14401m", "11d", "0h", "1", "h", "-2h", "1.5h", "2H", "1w", "24h ", "", "1" * 21):
         answered = queue.send("GET", f"/migration?since={quote(since)}")
         refused(answered, 400, "InvalidRequestArguments", "since is", "1h to 10d", "such as 90m")

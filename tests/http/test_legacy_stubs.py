@@ -1,4 +1,4 @@
-"""The endpoints of purge-cache and auth that old workers call."""
+"""The endpoints of the services purge-cache and auth that old workers call."""
 
 import json
 from dataclasses import replace
@@ -29,15 +29,15 @@ def test_the_list_of_purge_requests_is_empty(queue: Queue, prefix: str) -> None:
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
 @pytest.mark.parametrize("prefix", ["/v1", "/api/auth/v1"])
-def test_scopes_are_expanded_by_the_roles_of_the_server(queue: Queue, method: str, prefix: str) -> None:
+def test_expand_scopes_uses_the_roles_of_the_server(queue: Queue, method: str, prefix: str) -> None:
     body = json.dumps({"scopes": ["assume:worker-type:p/w"]}).encode()
     answer = succeeded(queue.send(method, f"{prefix}/scopes/expand", body, credentials=WORKER))
     assert sorted(answer.get_json()["scopes"]) == sorted(EXPANDED)
 
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
-def test_scopes_are_expanded_only_for_valid_credentials(queue: Queue, method: str) -> None:
-    """Others are refused before their body is parsed."""
+def test_expand_scopes_needs_valid_credentials(queue: Queue, method: str) -> None:
+    """Requests with invalid credentials are refused before their body is parsed."""
     forged = replace(WORKER, access_token="another")
     for body in (b'{"scopes": []}', b"no JSON"):
         answer = queue.send(method, "/v1/scopes/expand", body, credentials=None)
@@ -47,7 +47,7 @@ def test_scopes_are_expanded_only_for_valid_credentials(queue: Queue, method: st
 
 
 @pytest.mark.parametrize("prefix", ["/v1", "/api/auth/v1"])
-def test_current_scopes_are_those_of_the_credentials(queue: Queue, prefix: str) -> None:
+def test_current_scopes_are_the_scopes_of_the_credentials(queue: Queue, prefix: str) -> None:
     def current(credentials: Credentials | None) -> list[str]:
         answer = succeeded(queue.send("GET", f"{prefix}/scopes/current", credentials=credentials))
         return sorted(answer.get_json()["scopes"])

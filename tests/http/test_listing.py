@@ -1,4 +1,4 @@
-"""listTaskGroup and listDependentTasks: whole, page by page, and with invalid tokens."""
+"""listTaskGroup and listDependentTasks: the whole list, page by page, and with invalid tokens."""
 
 import base64
 import hashlib
@@ -19,7 +19,10 @@ each_list = pytest.mark.parametrize("name", LISTS)
 
 
 def fill(queue: Queue, count: int) -> list[str]:
-    """Create that many tasks in the group that depend on TASK_ID; their ids in the order of the list."""
+    """Create this many tasks in the group that depend on TASK_ID.
+
+    Returns their ids in the order of the list.
+    """
     queue.create(TASK_ID)
     return sorted(queue.create(taskGroupId=GROUP_ID, dependencies=[TASK_ID]) for _ in range(count))
 
@@ -42,7 +45,9 @@ def pages(queue: Queue, name: str, limit: int) -> Iterator[list[str]]:
 
 
 @each_list
-def test_all_pages_together_hold_each_task_once_within_the_limit(queue: Queue, name: str) -> None:
+def test_the_pages_together_have_each_task_once_and_no_page_exceeds_the_limit(
+    queue: Queue, name: str
+) -> None:
     made = fill(queue, 6)
     for limit in (1, 2, 5, 6, 7):
         seen = list(pages(queue, name, limit))
@@ -67,7 +72,7 @@ def refuses(queue: Queue, target: str, text: str) -> None:
     refused(answer, 400, "InvalidRequestArguments", "continuationToken is")
 
 
-def test_a_changed_token_is_refused(queue: Queue) -> None:
+def test_a_changed_continuation_token_is_refused(queue: Queue) -> None:
     fill(queue, 2)
     good = token(queue, "listTaskGroup")
     spoiled = {good[:length] for length in range(1, len(good))}
@@ -78,7 +83,7 @@ def test_a_changed_token_is_refused(queue: Queue) -> None:
         refuses(queue, GROUP, text)
 
 
-def test_a_token_is_valid_only_with_the_same_body(queue: Queue) -> None:
+def test_a_continuation_token_is_valid_only_with_the_same_body(queue: Queue) -> None:
     tasks = [queue.create() for _ in range(3)]
 
     def page(query: str, task_ids: list[str]) -> TestResponse:
@@ -90,7 +95,7 @@ def test_a_token_is_valid_only_with_the_same_body(queue: Queue) -> None:
 
 
 @each_list
-def test_a_token_of_another_list_is_refused(queue: Queue, name: str) -> None:
+def test_a_continuation_token_of_another_list_is_refused(queue: Queue, name: str) -> None:
     fill(queue, 3)
     queue.create(OTHER_ID)
     for _ in range(2):
@@ -102,14 +107,14 @@ def test_a_token_of_another_list_is_refused(queue: Queue, name: str) -> None:
 
 
 def forged(name: str, place: str) -> str:
-    """A token of any place, as ``paging`` makes it."""
+    """A continuationToken for any place, signed by ``paging``."""
     list_id = {"listTaskGroup": GROUP_ID, "listDependentTasks": TASK_ID}.get(name, "all")
     check = hashlib.sha256(f"{name}\n{list_id}\n{place}".encode()).hexdigest()[:16]
     return f"{base64.urlsafe_b64encode(place.encode()).decode().rstrip('=')}.{check}"
 
 
 @pytest.mark.parametrize("name", ["inspectTasks", "tasksPage"])
-def test_a_forged_place_of_a_search_is_refused(queue: Queue, name: str) -> None:
+def test_a_continuation_token_with_an_invalid_place_is_refused(queue: Queue, name: str) -> None:
     for place in ("[]", "{}", '["a"]', "[1,2]", "[1e400]", "[9223372036854775808]", "[" * 2000):
         path = {"inspectTasks": "/inspect/v1/tasks", "tasksPage": "/ui/tasks"}[name]
         target = f"{path}?continuationToken={forged(name, place)}"

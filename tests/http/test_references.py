@@ -1,4 +1,4 @@
-"""The references of the server agree with its endpoints and with the calls of the real client."""
+"""The references that the server serves agree with its endpoints and with the real clients' calls."""
 
 import json
 from pathlib import Path
@@ -26,14 +26,14 @@ def test_the_reference_lists_all_endpoints() -> None:
     assert reference()["baseUrl"] == f"{ROOT_URL}/v1"
 
 
-def test_each_parameter_of_an_endpoint_has_a_pattern_and_no_pattern_is_left_over() -> None:
+def test_each_parameter_of_an_endpoint_has_a_pattern_and_no_pattern_is_unused() -> None:
     named = {name for endpoint in declared_endpoints.DECLARED for name in (*endpoint.args, *endpoint.query)}
     assert named == {*PARAMETERS}
 
 
 @pytest.mark.parametrize("name", [name for name in ENTRIES if name in {*taskcluster.Queue.funcinfo, *NEWEST}])
-def test_an_entry_of_the_reference_equals_that_of_the_client(name: str) -> None:
-    """``funcinfo`` was generated from the original queue's reference, NEWEST from that of 2026."""
+def test_each_entry_of_the_reference_equals_the_clients(name: str) -> None:
+    """``funcinfo`` was generated from the original queue's reference, NEWEST from the reference of 2026."""
     theirs, ours = taskcluster.Queue.funcinfo.get(name) or {"name": name, **NEWEST[name]}, ENTRIES[name]
     for field in ("args", "method", "name", "route", "stability"):
         assert ours[field] == theirs[field]

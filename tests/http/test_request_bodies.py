@@ -1,4 +1,7 @@
-"""Bodies: strict JSON or a 400, and a task definition with each field at its limit and just beyond."""
+"""A body must be strict JSON.
+
+A task definition is accepted at the limit of each field and refused beyond it.
+"""
 
 import io
 import json
@@ -14,7 +17,7 @@ from legacy_queue.http.request_bodies import form, parse, validate
 from tests.http.calls import NOW, ROOT, ROOT_URL, TASK_ID, Queue, hawk, refused, succeeded, task_body
 
 JSON = "application/json"
-MAX_DEPTH = 200  # arrays and objects within each other, with that of the body
+MAX_DEPTH = 200  # levels of nested arrays and objects, counting the body itself
 
 
 def with_payload(payload: str) -> bytes:
@@ -69,11 +72,11 @@ def test_bytes_that_are_not_json_are_malformed(body: bytes) -> None:
         "1.00000000000000000001", "9223372036854775807.0", "0." + "0" * 400 + "1", str(-(2**63) - 1),
     ],
 )  # fmt: skip
-def test_a_number_that_would_not_come_back_unchanged_is_malformed(text: str) -> None:
+def test_a_number_that_could_not_be_returned_unchanged_is_malformed(text: str) -> None:
     malformed(with_payload(f'{{"a": {text}}}'), text[:40])
 
 
-def test_a_doubled_key_is_named_even_among_many() -> None:
+def test_the_error_for_a_repeated_key_names_it_even_among_many_keys() -> None:
     malformed(b'{"retries": 1, "retries": 2}', "'retries'")
     many = ",".join(f'"k{number}":1' for number in range(80_000))
     malformed(f'{{{many},"k7":1}}'.encode(), "'k7'")
@@ -91,7 +94,9 @@ def test_a_body_nested_more_deeply_than_the_limit_is_malformed(opening: str, clo
 
 
 @pytest.mark.parametrize("nested", ["[]", '{"":1}', r'["\\", "\"[{"]'])
-def test_a_body_has_at_most_20_000_arrays_and_objects_outside_of_its_strings(nested: str) -> None:
+def test_a_body_can_have_at_most_20_000_arrays_and_objects_not_counting_brackets_in_strings(
+    nested: str,
+) -> None:
     def array(count: int) -> bytes:
         return f"[{','.join([nested] * count)}]".encode()
 
@@ -99,7 +104,7 @@ def test_a_body_has_at_most_20_000_arrays_and_objects_outside_of_its_strings(nes
     malformed(array(20_000), "20000 of them in all")
 
 
-def test_an_unusual_payload_comes_back_unchanged(queue: Queue) -> None:
+def test_an_unusual_payload_is_returned_unchanged(queue: Queue) -> None:
     numbers = [0, -(2**63), 2**63 - 1, 0.1, -1e-7, 1e300, 5e-324, True, None]
     payload = {"": {"": []}, "numbers": numbers, "text": "\x00\x1f\x7f\u2028\ufffe\U0001f600"}
     succeeded(put(queue, json.dumps(task_body(payload=payload)).encode()))
@@ -128,7 +133,7 @@ def test_a_body_that_ends_too_early_is_refused(queue: Queue) -> None:
 
 
 def test_a_body_longer_than_the_limit_is_refused(queue: Queue) -> None:
-    """The limit is that of the bytes that came, whatever the caller says of them."""
+    """The bytes that arrive count, whatever length the caller announces."""
     path, limit = f"/v1/task/{TASK_ID}", 1024 * 1024
     signature = hawk(ROOT, "PUT", ROOT_URL + path, NOW)
     refusals = {
@@ -158,7 +163,7 @@ def test_an_endpoint_without_a_body_accepts_an_empty_one(queue: Queue) -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"null"])
-def test_a_missing_body_is_refused_where_one_is_needed(queue: Queue, body: bytes) -> None:
+def test_a_missing_body_is_refused_if_the_endpoint_needs_one(queue: Queue, body: bytes) -> None:
     refused(put(queue, body), 400, "InputValidationError", "null", "create-task-request")
 
 
@@ -169,21 +174,21 @@ def test_a_missing_body_is_refused_where_one_is_needed(queue: Queue, body: bytes
         ({"scopes": [*(f"s{number}" for number in range(8000)), 1]}, "a value after the first 5000"),
     ],
 )
-def test_of_a_body_with_many_values_one_error_is_shown(change: Any, message: str) -> None:
+def test_the_error_for_a_body_with_many_values_names_one_mistake(change: Any, message: str) -> None:
     body = {**task_body(), "payload": {"inside": [[1]] * 10_000}, **change}
     with pytest.raises(InputValidationError, match=message):
         validate(body, "create-task-request", len(json.dumps(body)))
 
 
 @pytest.mark.parametrize("body", [b"a=" + b"b" * 64 * 1024, b"a=b&" * 11])
-def test_a_form_that_is_longer_than_any_of_ours_is_refused(body: bytes) -> None:
+def test_a_form_that_is_longer_than_the_pages_forms_is_refused(body: bytes) -> None:
     assert form(b"token=a%41&token=b&reason=") == {"token": "b"}
     with pytest.raises(MalformedPayload, match="expected at most 10 fields and 65536"):
         form(body)
 
 
-# --- the fields of a task definition: docs/explanation/http-contract.md#task-definition. The rules of times,
-# and those between fields, are in tests/domain/test_definition.py
+# --- the fields of a task definition: docs/explanation/http-contract.md#task-definition.
+# tests/domain/test_definition.py has the rules for times and for fields that depend on each other
 
 
 IDENTIFIERS = ("provisionerId", "workerType", "schedulerId")
@@ -214,7 +219,7 @@ ACCEPTED: list[dict[str, Any]] = [
     *({"expires": expires} for expires in (format_time(NOW), "9999-12-31T23:59:59.999Z")),
 ]
 
-# beyond them: the values of a property, and of a property of metadata
+# values beyond the limits, for properties of the task and of its metadata
 NOT_VALID: dict[str, list[Any]] = {
     "schedulerId": ["", "x" * 39, "a b", "\u00e4", "a\n", 1],
     "provisionerId": ["a b"],
@@ -285,7 +290,7 @@ def test_a_definition_beyond_a_limit_is_refused(named: str, changes: dict[str, A
     ],
     ids=str,
 )
-def test_a_refused_definition_makes_no_task_and_no_message(
+def test_a_refused_definition_creates_no_task_and_no_message(
     queue: Queue, changes: dict[str, Any], code: str, mentioned: str
 ) -> None:
     refused(queue.call("createTask", task_body(**changes), taskId=OTHER_ID), 400, code, mentioned)

@@ -1,4 +1,7 @@
-"""The log line of each request, and its entry in the journal of a server under control: never a secret."""
+"""Each request has a log line and, on a server with control, an entry in the journal.
+
+Neither has a secret.
+"""
 
 import base64
 import json
@@ -40,7 +43,7 @@ SECRET = "S3CRETsecretS3CRETsecret"
 
 
 def logged(queue: Queue, *request: Any, **more: Any) -> tuple[TestResponse, dict[str, Any]]:
-    """An answer that was read to its end, and the line of its request."""
+    """Send a request. Returns its answer, which was read to the end, and its log line."""
     with capture_logs() as logs:
         answer = queue.send(*request, **more)
         answer.get_data()
@@ -53,7 +56,7 @@ def logged(queue: Queue, *request: Any, **more: Any) -> tuple[TestResponse, dict
     return answer, dict(line)
 
 
-def test_a_line_has_the_client_the_endpoint_and_the_status(queue: Queue) -> None:
+def test_a_log_line_has_the_client_the_endpoint_and_the_status(queue: Queue) -> None:
     target = f"/api/queue/v1/task/{slugid()}"
     _, line = logged(queue, "PUT", target, json.dumps(task_body()).encode())
     said = {"method": "PUT", "path": target, "endpoint": "createTask", "status": 200, "client_id": "root"}
@@ -75,7 +78,7 @@ def test_only_the_log_says_why_credentials_are_refused(queue: Queue) -> None:
         assert SECRET not in str(line)
 
 
-def test_a_plain_request_id_of_the_client_is_used_and_another_is_replaced(queue: Queue) -> None:
+def test_a_simple_request_id_of_the_client_is_used_and_any_other_is_replaced(queue: Queue) -> None:
     def answered(given: str, target: str = "/v1/ping") -> str:
         answer, _ = logged(queue, "GET", target, credentials=None, headers={"X-Request-Id": given})
         return str(answer.headers["x-request-id"])
@@ -87,7 +90,7 @@ def test_a_plain_request_id_of_the_client_is_used_and_another_is_replaced(queue:
     assert all(re.fullmatch("[A-Za-z0-9_-]{12}", request_id) for request_id in made)
 
 
-def test_the_line_of_a_signed_url_has_no_signature(queue: Queue) -> None:
+def test_the_log_line_of_a_signed_url_has_no_signature(queue: Queue) -> None:
     queue.create()
     target = queue.poll_target()
     _, line = logged(queue, "GET", target, credentials=None)
@@ -98,7 +101,7 @@ def test_the_line_of_a_signed_url_has_no_signature(queue: Queue) -> None:
     assert (line["status"], line["code"]) == (403, "AuthenticationFailed")
 
 
-def test_empty_polls_are_at_the_level_debug_and_counted_in_one_line_a_minute(queue: Queue) -> None:
+def test_empty_polls_are_logged_at_the_level_debug_and_counted_in_one_line_a_minute(queue: Queue) -> None:
     urls = [urls["signedPollUrl"] for urls in queue.call("pollTaskUrls", **POOL).get_json()["queues"]]
     with capture_logs() as logs:
         for url in urls:
@@ -125,7 +128,7 @@ SENT: list[tuple[str, dict[str, str], Any]] = [
 ]
 
 
-def test_no_secret_is_in_the_log_wherever_it_was_sent(queue: Queue) -> None:
+def test_the_log_has_no_secret_wherever_in_the_request_it_was_sent(queue: Queue) -> None:
     encoded = base64.b64encode(SECRET.encode()).decode()
     for (target, headers, body), method in product(SENT, ("GET", "PUT", "POST", "DELETE")):
         path, _, query = target.partition("?")
@@ -156,7 +159,7 @@ REASONS: list[tuple[Any, int, str]] = [
 ]  # fmt: skip
 
 
-def test_a_reason_does_not_repeat_what_the_body_holds(queue: Queue) -> None:
+def test_the_logged_reason_of_a_refusal_repeats_nothing_from_the_body(queue: Queue) -> None:
     target = f"/v1/task/{queue.create()}"
     for sent, status, reason in REASONS:
         body = sent if isinstance(sent, str) else json.dumps({**task_body(), **sent})
@@ -166,7 +169,7 @@ def test_a_reason_does_not_repeat_what_the_body_holds(queue: Queue) -> None:
         assert SECRET not in str(line)
 
 
-def test_every_refusal_has_its_reason_whatever_refused_it(queue: Queue) -> None:
+def test_every_refusal_has_its_reason_in_the_log_whichever_part_of_the_server_refused(queue: Queue) -> None:
     task_id = queue.running()
     poll = queue.poll_target()
     for method, target in [
@@ -192,7 +195,7 @@ SIGNED = f"se=2018&sig={SECRET}&sp=p&sv=2025"
 
 
 class ClosingQueue(Queue):
-    """A server whose answers are closed at once: their requests are recorded then."""
+    """Closes each answer immediately, because a request is recorded when its answer is closed."""
 
     def _check(self, answer: TestResponse, *more: Any) -> None:
         super()._check(answer, *more)
@@ -206,7 +209,7 @@ def journaled() -> Queue:
 
 
 def requests(journaled: Queue, query: str = "") -> list[dict[str, Any]]:
-    """The requests in the journal, without the fields that differ each time."""
+    """The requests in the journal, without the fields that are different each time."""
     answer = succeeded(journaled.send("GET", f"/control/v1/requests{query}")).get_json()["requests"]
     for request in answer:
         assert request.pop("ms") >= 0
@@ -240,7 +243,7 @@ def test_a_request_is_recorded_with_its_task_worker_and_client(journaled: Queue)
     }
 
 
-def test_a_request_is_recorded_with_the_time_when_it_came_and_that_when_it_was_answered() -> None:
+def test_a_request_is_recorded_with_the_times_at_which_it_came_and_was_answered() -> None:
     class Clock(FakeClock):
         def now(self) -> datetime:
             self.advance(timedelta(seconds=1))
@@ -252,7 +255,7 @@ def test_a_request_is_recorded_with_the_time_when_it_came_and_that_when_it_was_a
     assert parse_time(request["time"]) > parse_time(request["begun"]) + timedelta(seconds=1)
 
 
-def test_a_request_without_an_endpoint_is_recorded(journaled: Queue) -> None:
+def test_a_request_to_an_unknown_path_is_recorded(journaled: Queue) -> None:
     journaled.send("GET", "/nowhere?limit=2", credentials=None)
     request = last(journaled)
     assert "there is no GET /nowhere" in request.pop("reason")
@@ -285,7 +288,7 @@ def test_requests_of_signed_urls_are_recorded_with_their_tasks(journaled: Queue)
     assert request["reason"] == "The specified message does not exist."
 
 
-def test_what_a_worker_has_sent_can_be_compared_with_what_it_has_received(journaled: Queue) -> None:
+def test_the_journal_shows_whether_a_worker_sent_what_it_had_received(journaled: Queue) -> None:
     task_id = journaled.create()
     [message] = journaled.messages()
     received = last(journaled)["messages"]
@@ -295,13 +298,13 @@ def test_what_a_worker_has_sent_can_be_compared_with_what_it_has_received(journa
     assert [claim[name] for name in proof] == [received[0][name] for name in proof]
     assert not any(proof[secret] in str([claim, received]) for secret in ("receipt", "signature"))
     journaled.call("reportException", {"reason": "malformed-payload"}, taskId=task_id, runId=0)
-    for name in ("reportedReason", "sentReason"):  # the second is the name of 0.1.0
+    for name in ("reportedReason", "sentReason"):  # sentReason is the name in 0.1.0
         assert last(journaled)[name] == "malformed-payload"
     journaled.call("reportException", {"reason": SECRET}, taskId=task_id, runId=0)
     assert not {"reportedReason", "sentReason"} & last(journaled).keys()
 
 
-def test_requests_are_listed_oldest_first_without_those_of_control_and_event_streams(
+def test_requests_are_listed_oldest_first_and_calls_of_control_and_event_streams_are_left_out(
     journaled: Queue,
 ) -> None:
     journaled.send("GET", "/control/v1/clock")
@@ -338,12 +341,12 @@ SHOWN = [
 ]
 
 
-def test_a_query_is_shown_without_possible_secrets() -> None:
+def test_the_journal_shows_a_query_without_possible_secrets() -> None:
     for target, shown in SHOWN:
         assert shown_target(target) == shown
 
 
-def test_the_journal_holds_no_secret(journaled: Queue) -> None:
+def test_the_journal_has_no_secret(journaled: Queue) -> None:
     target = f"/v1/task/{slugid()}%3Fsig%3D{SECRET}/status"
     signed = hawk(ROOT, "GET", ROOT_URL + target, journaled.clock.now())
     journaled.send("GET", target, credentials=None, headers={"Authorization": signed})

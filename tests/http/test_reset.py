@@ -1,4 +1,4 @@
-"""``POST /control/v1/reset``: it removes everything, and the server works again."""
+"""``POST /control/v1/reset`` removes everything, and then the server works on."""
 
 import secrets
 import threading
@@ -33,7 +33,7 @@ def queue() -> Queue:
 
 
 def goes_on_polling(queue: Queue) -> bool:
-    """Whether signed URLs from before a reset find no message, then the next, and delete it."""
+    """Whether signed URLs from before a reset find an empty queue, then get and delete the next message."""
     queue.create()
     urls = queue.poll_urls()[-1]
     succeeded(reset(queue))
@@ -45,8 +45,8 @@ def goes_on_polling(queue: Queue) -> bool:
 
 
 @pytest.mark.parametrize("storage", ["memory", "embedded"])
-def test_signed_urls_from_before_a_reset_go_on_working(queue: Queue, tmp_path: Path, storage: str) -> None:
-    """scriptworker 3.1.2 and generic-worker 8.1.1 fetch no new ones when they are refused."""
+def test_signed_urls_from_before_a_reset_still_work(queue: Queue, tmp_path: Path, storage: str) -> None:
+    """When these are refused, scriptworker 3.1.2 and generic-worker 8.1.1 do not fetch new ones."""
     if storage == "embedded":
         settings = replace(queue.settings, storage=storage, data_dir=tmp_path)
         with served_file(settings):
@@ -76,13 +76,13 @@ def test_a_reset_ends_event_streams(queue: Queue) -> None:
 
 @pytest.fixture
 def running(queue: Queue) -> Iterator[Queue]:
-    """A server whose background runs."""
+    """A server whose background threads run."""
     queue.server.background.start()
     yield queue
     queue.server.background.stop()
 
 
-def test_the_background_works_after_a_reset(running: Queue) -> None:
+def test_the_background_threads_work_after_a_reset(running: Queue) -> None:
     before = threading.active_count()
     for _ in range(3):
         succeeded(reset(running))
@@ -92,7 +92,7 @@ def test_the_background_works_after_a_reset(running: Queue) -> None:
     assert wait_until(lambda: threading.active_count() <= before)
 
 
-def test_an_azure_account_is_not_reset(queue: Queue) -> None:
+def test_an_azure_account_cannot_be_reset(queue: Queue) -> None:
     connection = "DefaultEndpointsProtocol=https;AccountName=a;AccountKey=UzNDUkVU;EndpointSuffix=a.test"
     settings = replace(queue.settings, storage="azure", connection_string=connection)
     queue.http = Client(build(settings, ROOT_URL, queue.clock).app)
@@ -101,7 +101,7 @@ def test_an_azure_account_is_not_reset(queue: Queue) -> None:
 
 @pytest.fixture
 def on_azurite(queue: Queue, azurite: Azurite) -> Queue:
-    """The same on Azurite, under a prefix of its own."""
+    """A server on Azurite, under a prefix of its own."""
     prefix, connection = f"r{secrets.token_hex(4)}", azurite.connection_string
     queue.settings = replace(
         queue.settings, storage="azurite", connection_string=connection, queue_prefix=prefix
@@ -126,7 +126,7 @@ def test_on_azurite_a_reset_removes_everything_under_the_prefix_and_nothing_else
     old.container.put("name", b"content", "text/plain", None)
     succeeded(reset(queue))
     refused(queue.call("status", taskId=task_id), 404, "ResourceNotFound")
-    with pytest.raises(ServiceUnavailable):  # for a request that did not end
+    with pytest.raises(ServiceUnavailable):  # a request did not end in time
         old.container.put("late", b"late", "text/plain", None)
     new = queue.server.storage.account
     assert [new.queue(name).count() for name, _ in new.queues(f"{prefix}-")] == [0]
@@ -138,14 +138,14 @@ def test_on_azurite_a_reset_removes_everything_under_the_prefix_and_nothing_else
     assert not clock(queue)["movable"]
 
 
-# --- the application behind the CurrentApp that the server calls is replaced
+# --- a reset replaces the application behind CurrentApp, which the server calls
 
 
 Act = Callable[[], object]
 
 
 def app(answer: bytes) -> WsgiApp:
-    """An application that does what a request asks it to do, then answers."""
+    """An application that calls the function that came with the request, then answers."""
 
     def serve(environ: Any, start_response: Any) -> Iterable[bytes]:
         environ["act"]()
@@ -156,7 +156,7 @@ def app(answer: bytes) -> WsgiApp:
 
 
 def nothing() -> None:
-    """Nothing has to be ended."""
+    """Do nothing."""
 
 
 def ask(current: CurrentApp, act: Act = nothing) -> bytes:
@@ -166,7 +166,7 @@ def ask(current: CurrentApp, act: Act = nothing) -> bytes:
 
 
 def replaced(current: CurrentApp, make: Callable[[], WsgiApp], end: Callable[[], None] = nothing) -> bytes:
-    """Let a request replace the application."""
+    """Replace the application by a request."""
     return ask(current, lambda: current.replace(end, make))
 
 

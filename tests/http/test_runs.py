@@ -1,4 +1,4 @@
-"""Claims and reports over HTTP: their answers, and with which credentials they are made."""
+"""Claims and reports over HTTP: their answers, and the credentials that they need."""
 
 import json
 from datetime import timedelta
@@ -36,7 +36,7 @@ each_call = pytest.mark.parametrize("name", WITH_A_CLAIM)
 
 
 def processes(*scopes: str, **of_first: Any) -> tuple[Queue, Queue]:
-    """Two on one storage, each with its cache. The first knows TESTED, with these scopes."""
+    """Two processes on one storage, each with its own cache. At the first, TESTED has these scopes."""
     clock = FakeClock(NOW)
     memory = memory_storage(clock, f"{ROOT_URL}/azure", "q")
     first = holding(*scopes, clock=clock, storage=Storage(memory.account, "q", clock), **of_first)
@@ -48,7 +48,7 @@ def report_of(queue: Queue, name: str, credentials: Credentials, run_id: int = 0
 
 
 def test_a_worker_keeps_its_claim_when_the_signing_secret_is_rotated() -> None:
-    """The credentials of claims are issued under a signing secret. The previous one stays valid."""
+    """The credentials of a claim are signed with a signing secret. The previous secret stays valid."""
     after, before = processes(signing_secrets=("a-new-signing-secret-of-today", SECRETS[0]))
     before.create(TASK_ID)
     credentials = claimed(before.claim(TASK_ID))
@@ -60,8 +60,13 @@ OF_2015 = ("queue:claim-task", "queue:resolve-task", "assume:worker-id:group/ali
 
 
 @pytest.mark.parametrize(("name", "retried"), [("reportCompleted", True), *product(WITH_A_CLAIM, [False])])
-def test_a_process_with_an_old_task_in_its_cache_knows_who_holds_the_run(name: str, retried: bool) -> None:
-    """Another process made the claim, in the second case on a run that this process has not read."""
+def test_a_process_with_an_outdated_task_in_its_cache_accepts_the_worker_that_holds_the_run(
+    name: str, retried: bool
+) -> None:
+    """Another process made the claim.
+
+    If ``retried``, the claim is for a run that this process has never read.
+    """
     stale, other = processes(*OF_2015)
     stale.create(TASK_ID)
     if retried:
@@ -73,8 +78,10 @@ def test_a_process_with_an_old_task_in_its_cache_knows_who_holds_the_run(name: s
 
 
 @each_call
-def test_a_worker_whose_claim_was_released_may_not_act_on_the_next_claim(name: str) -> None:
-    """The worker disconnected during claimWork, and the cache of another process has that claim."""
+def test_a_worker_whose_claim_was_released_cannot_report_the_run_that_another_worker_claimed(
+    name: str,
+) -> None:
+    """The worker disconnected during claimWork, but its claim is still in the cache of another process."""
     stale, other = processes(*OF_2015)
     other.create(TASK_ID)
     (claim,) = other.ask("claimWork", WORKER, **POOL)["tasks"]
@@ -94,7 +101,7 @@ def test_a_worker_whose_claim_was_released_may_not_act_on_the_next_claim(name: s
         ("reportException", {"reason": "resources-unavailable"}, ("exception", "resource-unavailable")),
     ],
 )
-def test_a_report_resolves_the_task_and_may_be_repeated(
+def test_a_report_resolves_the_task_and_can_be_repeated(
     queue: Queue, name: str, body: Any, resolved: tuple[str, str]
 ) -> None:
     queue.running(TASK_ID)
@@ -103,7 +110,7 @@ def test_a_report_resolves_the_task_and_may_be_repeated(
     assert queue.ask(name, body, taskId=TASK_ID, runId=0) == first
 
 
-def test_a_client_that_prefers_not_to_wait_is_answered_at_once() -> None:
+def test_a_client_that_prefers_not_to_wait_is_answered_immediately() -> None:
     queue = Queue(claim_work_wait=timedelta(hours=1))
     target = f"/v1/claim-work/{POOL_NAME}"
     for prefer in ("wait=0", "respond-async, wait=0"):
@@ -111,7 +118,7 @@ def test_a_client_that_prefers_not_to_wait_is_answered_at_once() -> None:
         assert succeeded(sent).get_json() == {"tasks": []}
 
 
-def test_a_pool_may_be_one_escaped_segment(queue: Queue) -> None:
+def test_a_pool_can_be_one_path_segment_with_an_encoded_slash(queue: Queue) -> None:
     task_id = queue.create()
     route = f"/api/queue/v1/claim-work/{PROVISIONER}%2F{WORKER_TYPE}"
     answer = succeeded(queue.send("POST", route, json.dumps(WORKER).encode()))

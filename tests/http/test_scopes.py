@@ -1,7 +1,7 @@
-"""Scopes: the declarations against CONTRACT, and each endpoint against its declaration.
+"""Scopes: each endpoint declares what CONTRACT says, and asks for what it declares.
 
-How an expression is evaluated is shown in tests/domain/test_scopes.py, how credentials are checked in
-tests/domain/test_authentication.py: here, that each endpoint asks for the scopes of what the call is about.
+tests/domain/test_scopes.py shows how an expression is evaluated, and tests/domain/test_authentication.py how
+credentials are checked. These tests show that each endpoint asks for the scopes of the thing that it changes.
 """
 
 import re
@@ -41,7 +41,7 @@ LISTS = (
     *("some:scope:*", "another scope", "queue:route:index.a.b", "queue:route:tc-treeherder.v2"),
     "queue:create-task:project:a/project",
 )
-# The contract: the scopes of each method that needs some; "|" is between alternatives
+# The contract: the scopes that each method needs. "|" separates alternatives
 _CONTRACT = f"""
 scheduleTask: queue:schedule-task:{GROUP}/{TASK_ID}
  | queue:schedule-task-in-project:a/project | queue:schedule-task + assume:scheduler-id:{GROUP}
@@ -110,7 +110,7 @@ CONTRACT: dict[str, list[tuple[str, ...]]] = {name: [*creating(name, "lowest")] 
 
 
 def alternatives(expression: Expression, fields: Params) -> list[tuple[str, ...]]:
-    """Each set of scopes that suffices, and from which nothing can be left out."""
+    """Each set of scopes that is sufficient, and from which no scope can be left out."""
     match expression:
         case str():
             return [(re.sub("<([a-zA-Z]+)>", lambda name: fields[name[1]], expression),)]
@@ -123,7 +123,7 @@ def alternatives(expression: Expression, fields: Params) -> list[tuple[str, ...]
 
 
 GUARDED = [name for name, endpoint in DECLARED.items() if endpoint.scopes is not None]
-# what needed no scope in 2018, and what later clients ask for in place of that
+# the calls that needed no scope in 2018, and the calls of later clients that replace them
 OPEN = {
     *("task", "status", "listTaskGroup", "listDependentTasks", "pendingTasks"),
     *("tasks", "statuses", "getTaskGroup"),
@@ -133,14 +133,17 @@ OPEN = {
 
 
 def sufficing(name: str) -> list[tuple[str, ...]]:
-    """The alternatives of the contract; as declared for an endpoint that the contract does not have."""
+    """The alternatives in the contract.
+
+    If the contract does not have the endpoint, those that it declares.
+    """
     scopes = DECLARED[name].scopes
     assert scopes is not None
     return CONTRACT.get(name) or alternatives(scopes, scene(name).fields)
 
 
 @pytest.mark.parametrize("name", CONTRACT)
-def test_the_declared_scopes_are_those_of_the_contract(name: str) -> None:
+def test_each_endpoint_declares_the_scopes_of_the_contract(name: str) -> None:
     scopes = DECLARED[name].scopes
     assert scopes is not None
     for priority in ABOVE if name in CREATING else ("lowest",):
@@ -149,7 +152,7 @@ def test_the_declared_scopes_are_those_of_the_contract(name: str) -> None:
         assert {*map(frozenset, declared)} == {*map(frozenset, wanted)}
 
 
-def test_the_endpoints_without_scopes_and_those_open_by_default_are_those_of_the_contract() -> None:
+def test_only_the_endpoints_of_the_contract_need_no_scopes_or_are_open_by_default() -> None:
     assert {*DECLARED} - {*GUARDED} == {"ping", "lbheartbeat", "heartbeat", "version"}
     assert {name for name in GUARDED if covers(OPEN_READS, sufficing(name)[0][:1])} - {
         "taskQueueCounts",
@@ -158,9 +161,10 @@ def test_the_endpoints_without_scopes_and_those_open_by_default_are_those_of_the
 
 
 @pytest.mark.parametrize("name", GUARDED)
-def test_an_endpoint_needs_each_scope_of_an_alternative(name: str) -> None:
-    """Without credentials a caller is refused before its body is parsed. Each answer is held against the
-    served schema, those of 2018 and today's.
+def test_a_caller_needs_every_scope_of_one_alternative(name: str) -> None:
+    """A caller without credentials is refused before its body is parsed.
+
+    Each answer is checked against the served schema, in the shape of 2018 and in today's.
     """
     choices = sufficing(name)
     fewer = [tuple({*scopes} - {scope}) for scopes in choices for scope in scopes]
@@ -184,8 +188,8 @@ def test_an_endpoint_needs_each_scope_of_an_alternative(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["ping", "status", "listArtifacts"])
-def test_an_endpoint_without_scopes_answers_any_caller_and_by_default_an_open_read(name: str) -> None:
-    """It ignores invalid credentials, as the original queue did, and the log says so."""
+def test_everybody_can_call_an_endpoint_without_scopes_and_by_default_an_open_read(name: str) -> None:
+    """Invalid credentials are ignored, like by the original queue. The log says so."""
     queue, example = holding(), scene(name)
     example.prepare(queue)
     for credentials in (None, TESTED, TESTED.narrowed()):
@@ -197,7 +201,9 @@ def test_an_endpoint_without_scopes_answers_any_caller_and_by_default_an_open_re
     assert (line["client_id"], line["reason"]) == ("nobody", "no such client")
 
 
-def test_the_body_of_a_stranger_is_parsed_only_if_the_anonymous_role_may_allow_the_call(queue: Queue) -> None:
+def test_without_credentials_a_body_is_parsed_only_if_the_anonymous_role_might_allow_the_call(
+    queue: Queue,
+) -> None:
     refused(queue.call("createTask", "no object", None, taskId=TASK_ID), 403, "InsufficientScopes")
     refused(queue.call("statuses", "no object", None), 400, "InputValidationError")
 
@@ -234,7 +240,7 @@ def test_only_artifacts_whose_names_begin_with_public_slash_need_no_scope(queue:
         refused(answer, 403, "InsufficientScopes", f"`queue:get-artifact:{name}`")
 
 
-def test_public_artifacts_need_a_scope_too_once_the_anonymous_role_has_none() -> None:
+def test_if_the_anonymous_role_has_no_scopes_public_artifacts_need_a_scope_too() -> None:
     queue = Queue(anonymous_scopes=())
     answer = queue.call("getArtifact", None, None, taskId=TASK_ID, runId="0", name="public/a")
     refused(answer, 403, "InsufficientScopes", "`queue:get-artifact:public/a`")
@@ -263,10 +269,12 @@ def member(queue: Queue, priority: str) -> str:
         (f"queue:lower-task-priority:{TASK_ID}", 403, 200),
         (f"queue:create-task:high:{POOL}", 200, 200),
         (f"queue:create-task:medium:{POOL}", 403, 200),
-        (f"queue:create-task:low:{POOL}", 403, 403),  # it has no right to the task as it is
+        (f"queue:create-task:low:{POOL}", 403, 403),  # this scope does not cover the task's present priority
     ],
 )
-def test_a_scope_allows_to_raise_or_to_lower_a_priority(scope: str, raised: int, lowered: int) -> None:
+def test_each_scope_allows_raising_or_lowering_a_priority_or_both(
+    scope: str, raised: int, lowered: int
+) -> None:
     for new, status in (("high", raised), ("low", lowered)):
         queue = holding(scope)
         queue.create(TASK_ID, priority="medium")
@@ -274,7 +282,7 @@ def test_a_scope_allows_to_raise_or_to_lower_a_priority(scope: str, raised: int,
         assert answer.status_code == status
 
 
-def test_only_the_tasks_whose_change_the_scopes_allow_are_changed() -> None:
+def test_a_change_of_a_groups_priority_changes_only_the_tasks_that_the_scopes_allow() -> None:
     may_raise, may_lower = (f"queue:{verb}-task-group-priority:{GROUP_ID}" for verb in ("raise", "lower"))
     new = {"newPriority": "medium"}
     queue = holding(may_raise)

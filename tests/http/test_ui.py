@@ -1,4 +1,4 @@
-"""The pages for a browser: who may see them, what they may load, what they show, and what their forms do."""
+"""The web pages: who can see them, what they can load, what they show, and what their forms do."""
 
 import base64
 import json
@@ -60,7 +60,7 @@ def opened(queue: Queue, target: str = "/", form: Any = None, **headers: str) ->
 
 
 def link(queue: Queue, life: timedelta = 5 * MINUTE, credentials: Credentials = ROOT) -> str:
-    """As ``legacy-queue open`` prints it."""
+    """A link like the one that ``legacy-queue open`` prints."""
     url = urlsplit(ROOT_URL)
     request = SignedRequest("GET", "/", url.hostname or "", url.port or 80)
     own, end = credentials, queue.clock.now() + life
@@ -70,7 +70,7 @@ def link(queue: Queue, life: timedelta = 5 * MINUTE, credentials: Credentials = 
 
 
 def signed_in(queue: Queue, credentials: Credentials = ROOT) -> str:
-    """The cookie of a browser that has opened the link."""
+    """The cookie of a browser that opened the link."""
     return opened(queue, link(queue, credentials=credentials)).headers["set-cookie"].partition(";")[0]
 
 
@@ -88,10 +88,10 @@ def rows(answer: TestResponse) -> list[str]:
     return [" ".join(" ".join(row.itertext()).split()) for row in found]
 
 
-# --- who may see a page
+# --- who can see a page
 
 
-def test_a_link_signs_the_browser_in_for_a_while(queue: Queue) -> None:
+def test_a_link_signs_the_browser_in_for_12_hours(queue: Queue) -> None:
     signed_out = opened(queue)
     assert (signed_out.status_code, "legacy-queue open" in signed_out.text) == (403, True)
     assert opened(Queue(development_client="root"), Sec_Fetch_Site="none").status_code == 403
@@ -113,7 +113,7 @@ def test_a_link_signs_the_browser_in_for_a_while(queue: Queue) -> None:
 
 
 @pytest.mark.parametrize("name", [None, "a-name"])
-def test_a_cookie_ends_with_temporary_credentials_and_does_not_renew_itself(
+def test_a_cookie_expires_with_its_temporary_credentials_and_does_not_renew_itself(
     queue: Queue, name: str | None
 ) -> None:
     cookie = signed_in(queue, temporary(ROOT, ["*"], name))
@@ -139,19 +139,19 @@ VIEWER = Client(TESTED.client_id, TESTED.access_token, (SCOPE,))
     ],
     ids=["removed", "another token", "without the scope", "expired"],
 )
-def test_the_cookie_ends_with_its_client(later: list[Client]) -> None:
+def test_a_cookie_is_invalid_when_its_client_is_removed_or_changed(later: list[Client]) -> None:
     cookie = signed_in(Queue(VIEWER), TESTED)
     assert opened(Queue(VIEWER), Cookie=cookie).status_code == 200
     assert opened(Queue(*later), Cookie=cookie).status_code == 403
 
 
-def test_a_client_with_too_many_scopes_for_a_cookie_can_only_look() -> None:
+def test_a_client_whose_scopes_do_not_fit_into_a_cookie_can_only_look() -> None:
     queue = holding("queue:*", *(f"other:{slugid()}{slugid()}" for _ in range(200)))
     page = shown(queue, f"/ui/tasks/{queue.create()}", TESTED)
     assert (page.status_code, "<button name" in page.text) == (200, False)
 
 
-def test_no_request_of_another_origin_reaches_it(queue: Queue) -> None:
+def test_a_request_from_another_origin_is_refused(queue: Queue) -> None:
     cookie = signed_in(queue)
     assert opened(queue, Cookie=cookie).status_code == 200
     for site in ("cross-site", "same-site"):
@@ -159,11 +159,11 @@ def test_no_request_of_another_origin_reaches_it(queue: Queue) -> None:
     assert opened(queue, Cookie=cookie, Origin="http://evil.test").status_code == 403
 
 
-# --- what every page is
+# --- what holds for every page
 
 
 @pytest.mark.parametrize("control", [False, True])
-def test_a_page_may_load_nothing_from_elsewhere_and_be_in_no_frame(control: bool) -> None:
+def test_a_page_can_load_nothing_from_elsewhere_and_cannot_be_framed(control: bool) -> None:
     queue = Queue(control=control)
     for page in page_paths(queue.running()):
         answer = shown(queue, page)
@@ -203,17 +203,18 @@ def test_each_command_that_a_page_shows_exists() -> None:
         command.make_context(name, words)
 
 
-def test_what_the_author_of_a_task_wrote_is_no_html() -> None:
+def test_text_by_the_author_of_a_task_is_never_html() -> None:
     queue = Queue(control=True)
     name = "<script>alert(1)</script>\"'&"
     metadata = {"name": name, "description": name, "owner": "a@b.test", "source": "https://a.test"}
     task_id = queue.create(metadata=metadata, payload={"text": name})
     texts = [shown(queue, page).text for page in [*page_paths(task_id), f"/ui/tasks?q={quote(name)}"]]
     assert not any("<script>alert" in text for text in texts)
-    assert sum("&lt;script&gt;alert(1)" in text for text in texts) == 5  # pool, tasks twice, task, group
+    # on these pages: pool, tasks (twice), task, group
+    assert sum("&lt;script&gt;alert(1)" in text for text in texts) == 5
 
 
-def test_the_answer_to_a_wrong_address_is_a_page(queue: Queue) -> None:
+def test_a_wrong_address_leads_to_a_page_that_says_so(queue: Queue) -> None:
     for target, status in (("/ui/tasks/foo", 400), ("/ui/nothing", 404), ("/?sort=color", 400)):
         answer = shown(queue, target)
         assert (answer.status_code, answer.mimetype) == (status, "text/html")
@@ -223,7 +224,7 @@ def test_the_answer_to_a_wrong_address_is_a_page(queue: Queue) -> None:
 # --- what the pages show
 
 
-def test_pools_and_tasks_are_shown_in_pages_of_60_kb_without_a_reading_of_all_tasks() -> None:
+def test_the_pages_of_pools_and_tasks_have_at_most_60_kb_and_do_not_read_all_tasks() -> None:
     calls: list[str] = []
 
     def noted(name: str, call: Callable[[], Any]) -> Any:
@@ -238,7 +239,7 @@ def test_pools_and_tasks_are_shown_in_pages_of_60_kb_without_a_reading_of_all_ta
         path = WorkerPath(pool["provisionerId"], pool["workerType"], f"{number:b>38}", f"{number:c>38}")
         with queue.server.services.workers.call(path, ("claimWork", ())):
             pass
-    shown(queue)  # reads the counts, as pollers do
+    shown(queue)  # this reads the counts, like a page that is refreshed
     calls.clear()
     first = shown(queue)
     assert not [name for name in calls if "task" in name]
@@ -252,7 +253,7 @@ def test_pools_and_tasks_are_shown_in_pages_of_60_kb_without_a_reading_of_all_ta
     assert shown(queue, f"{page}&state=pending").status_code == 400, "a token is of one search"
 
 
-def test_the_overview_leads_to_what_needs_a_look() -> None:
+def test_the_overview_links_to_what_needs_attention() -> None:
     queue = Queue(control=True, claim_work_wait=timedelta(0))
     queue.create(workerType="builder")
     succeeded(queue.call("claimWork", WORKER, **POOL | {"workerType": "bulider"}))
@@ -272,7 +273,7 @@ def test_the_overview_leads_to_what_needs_a_look() -> None:
     ]
 
 
-def test_the_overview_leads_to_a_claim_that_expired_and_to_a_group_that_stopped() -> None:
+def test_the_overview_links_to_an_expired_claim_and_to_a_stopped_group() -> None:
     queue = Queue(control=True)
     lost = queue.running(retries=0)
     failed, group_id = queue.running(), slugid()
@@ -350,7 +351,7 @@ def test_requests_are_selected_by_result_endpoint_pool_and_caller() -> None:
             assert len(rows(shown(queue, link.get("href")))) == wanted, link.get("href")
 
 
-def test_what_one_looks_for_leads_to_its_page(queue: Queue) -> None:
+def test_searching_for_an_id_or_a_name_leads_to_its_page(queue: Queue) -> None:
     task_id, group_id = queue.running(), slugid()
     members = [queue.create(taskGroupId=group_id) for _ in range(2)]
     succeeded(queue.call("cancelTask", taskId=members[0]))
@@ -371,7 +372,7 @@ def test_what_one_looks_for_leads_to_its_page(queue: Queue) -> None:
         assert len(rows(shown(queue, f"/ui/tasks?{query}"))) == count, query
 
 
-def test_a_task_leads_to_its_dependents_its_group_and_its_artifacts(queue: Queue) -> None:
+def test_the_page_of_a_task_links_to_its_dependents_its_group_and_its_artifacts(queue: Queue) -> None:
     first = queue.running()
     second = queue.create(dependencies=[first], taskGroupId=first)
     names = [*(f"public/a{number:03}" for number in range(101)), "public/logs/live.log", "public/../x.log"]
@@ -389,11 +390,14 @@ def test_a_task_leads_to_its_dependents_its_group_and_its_artifacts(queue: Queue
     assert drawn == [f"/ui/tasks/{first}", f"/ui/tasks/{second}"]
 
 
-# --- what its forms do
+# --- what the forms of a task's page do
 
 
 def form_of(queue: Queue, task_id: str, action: str, credentials: Credentials = ROOT) -> Any:
-    """The fields of the first form with that action, as a browser sends it; None if there is none."""
+    """The fields of the first form with this action, as a browser sends them.
+
+    None if there is no such form.
+    """
     page = tree_of(shown(queue, f"/ui/tasks/{task_id}", credentials))
     for form in page.xpath(f"//form[@method='post'][button/@value='{action}']"):
         return {**dict(form.form_values()), "action": action}
@@ -406,7 +410,7 @@ def act(queue: Queue, task_id: str, form: dict[str, str], credentials: Credentia
     return opened(queue, f"/ui/tasks/{task_id}", form, Cookie=cookie, **headers)
 
 
-def test_a_form_calls_the_api() -> None:
+def test_a_form_makes_the_api_call_with_its_name() -> None:
     queue = Queue(control=True)
     task_id = queue.define()
     for action, expected in (("schedule", "pending"), ("cancel", "exception"), ("rerun", "pending")):
@@ -418,7 +422,8 @@ def test_a_form_calls_the_api() -> None:
     assert act(queue, task_id, {**form, "newPriority": "high"}).status_code == 303
     assert queue.definition(task_id)["priority"] == "high"
     succeeded(queue.claim(task_id, 1))
-    assert act(queue, task_id, form_of(queue, task_id, "clock")).status_code == 303  # to the end of the claim
+    # moves the clock to the end of the claim
+    assert act(queue, task_id, form_of(queue, task_id, "clock")).status_code == 303
     assert [reason for _, reason in queue.runs(task_id)] == ["canceled", "claim-expired", None]
     journal = queue.send("GET", f"/control/v1/requests?taskId={task_id}").get_json()["requests"]
     acts = [request["endpoint"] for request in journal if request["status"] == 303]

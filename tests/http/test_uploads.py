@@ -1,4 +1,4 @@
-"""Signed uploads through the server: which requests of an upload URL are accepted, and which are not."""
+"""Uploads to signed URLs of the server: which requests are accepted and which are refused."""
 
 import base64
 import hashlib
@@ -21,7 +21,7 @@ def downloaded(queue: Queue) -> Any:
     return queue.send("GET", location.headers["location"], credentials=None)
 
 
-def test_an_upload_is_downloaded_with_its_bytes_and_headers(queue: Queue) -> None:
+def test_a_download_has_the_bytes_and_headers_of_the_upload(queue: Queue) -> None:
     html, md5 = "text/html; charset=utf-8", hashlib.md5(DATA, usedforsecurity=False)
     sent = {"Content_Encoding": "gzip", "Content_MD5": base64.b64encode(md5.digest()).decode()}
     answer = queue.upload(put_url(queue, contentType=html), DATA, html, **sent)
@@ -32,7 +32,7 @@ def test_an_upload_is_downloaded_with_its_bytes_and_headers(queue: Queue) -> Non
 
 
 def sent_with(queue: Queue, target: str, **environ: Any) -> Any:
-    """The answer to a PUT of DATA with these variables of WSGI, true or not."""
+    """PUT the DATA with these WSGI variables, which need not be true."""
     path, _, query = target.partition("?")
     return queue.http.put(
         path,
@@ -58,7 +58,7 @@ def test_an_upload_that_ends_too_early_is_not_stored(queue: Queue) -> None:
     assert downloaded(queue).status_code == 404
 
 
-def test_an_upload_beyond_the_slots_is_refused(queue: Queue) -> None:
+def test_if_all_upload_slots_are_taken_an_upload_is_refused(queue: Queue) -> None:
     url = put_url(queue)
     refusals = []
 
@@ -79,7 +79,7 @@ def test_an_upload_beyond_the_slots_is_refused(queue: Queue) -> None:
 
 
 class TooSlow(io.BytesIO):
-    """A body whose rest does not come in time: gunicorn waits for all that is to be read."""
+    """A body whose rest does not arrive in time, although gunicorn waits for it."""
 
     def read(self, size: int | None = -1) -> bytes:
         data = super().read(size)

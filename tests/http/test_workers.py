@@ -23,7 +23,7 @@ def provisioners(queue: Queue) -> list[str]:
 
 
 @pytest.mark.parametrize("name", DECLARING)
-def test_a_declaration_without_properties_needs_any_declare_scope_and_changes_only_the_times(
+def test_a_declaration_without_properties_needs_any_one_declare_scope_and_changes_only_times(
     name: str,
 ) -> None:
     kind = {"declareProvisioner": "provisioner", "declareWorkerType": "worker-type"}.get(name, "worker")
@@ -38,7 +38,7 @@ def test_a_declaration_without_properties_needs_any_declare_scope_and_changes_on
     assert after["expires"] >= before["expires"]
 
 
-def test_a_declaration_without_a_declare_scope_is_refused_and_makes_no_record() -> None:
+def test_a_declaration_without_a_declare_scope_is_refused_and_creates_no_record() -> None:
     queue = holding("queue:declare-provisioner:other#*")
     for name in DECLARING:
         refused(queue.call(name, {}, TESTED, **params_of(name)), 403, "InsufficientScopes", "queue:declare-")
@@ -57,7 +57,7 @@ WRONG: list[dict[str, Any]] = [
 ]
 
 
-def test_an_invalid_declaration_is_refused_and_makes_no_record(queue: Queue) -> None:
+def test_an_invalid_declaration_is_refused_and_creates_no_record(queue: Queue) -> None:
     for name, bodies in (("declareProvisioner", WRONG), *((name, WRONG[:1]) for name in DECLARING[1:])):
         for body in bodies:
             answer = queue.call(name, body, **params_of(name))
