@@ -1,4 +1,4 @@
-"""Runs commands in the process of the test, against a queue on loopback, or a server that is none."""
+"""Runs commands in the test's process. They call a queue on loopback, or a server that is not a queue."""
 
 import json
 import socket
@@ -23,22 +23,23 @@ Asking = Callable[..., Result]
 
 
 def env_for(root_url: str) -> dict[str, str]:
-    """The variables with which a command calls the server there."""
+    """The variables that lead commands to the server at this URL."""
     credentials = {"clientId": ROOT.client_id, "accessToken": ROOT.access_token}
     return client_variables({"rootUrl": root_url, "credentials": credentials})
 
 
 def ask_at(root_url: str, *words: str, **env: str) -> Result:
-    """Run ``legacy-queue`` with these words, and this environment, for the server there."""
+    """Run ``legacy-queue`` with these words and variables against the server at this URL."""
     return CliRunner().invoke(commands, words, env=env_for(root_url) | env)
 
 
 class ServedQueue(Queue):
-    """A queue of this process with control. Commands call it over HTTP, the test itself without."""
+    """A queue in this process, with control. Commands call it over HTTP, and the test calls it directly."""
 
     def __init__(self, port: int, **settings: Any) -> None:
         self.root_url, self.pool = f"http://127.0.0.1:{port}", {"provisionerId": "system"}
-        super().__init__(clock=FakeClock(), control=True, **settings)  # commands sign with the real time
+        # starts at the real time, because commands sign with that
+        super().__init__(clock=FakeClock(), control=True, **settings)
 
     def command(self, *words: str, **env: str) -> Result:
         return ask_at(self.root_url, *words, **env)
@@ -46,7 +47,7 @@ class ServedQueue(Queue):
 
 @contextmanager
 def served(**settings: Any) -> Iterator[ServedQueue]:
-    """A new queue, on loopback while the context lasts. It logs nothing."""
+    """Serve a new queue on loopback while the context lasts. It logs nothing."""
     with socket.create_server(("127.0.0.1", 0)) as listener, capture_logs():
         host, port = listener.getsockname()
         queue = ServedQueue(port, **settings)
@@ -107,6 +108,6 @@ def from_json(result: Result) -> Any:
 
 
 def refused(result: Result, exit_code: int = 1) -> str:
-    """The last line of a command that has failed."""
+    """Check that a command failed. Returns the last line that it printed."""
     assert result.exit_code == exit_code, result.output
     return result.output.splitlines()[-1]

@@ -1,4 +1,4 @@
-"""A command that cannot do its work ends with a sentence, and not with a traceback."""
+"""A command that cannot do its work prints a sentence, never a traceback."""
 
 from collections.abc import Iterator
 
@@ -12,7 +12,10 @@ from tests.other_user import as_other_user
 
 @pytest.fixture(autouse=True)
 def log_settings() -> Iterator[None]:
-    """The commands run in this process and set its log up: other tests would miss what they log at debug."""
+    """Commands configure the log of this process.
+
+    If that stayed, later tests would miss log entries at debug.
+    """
     before = structlog.get_config()
     yield
     structlog.configure(**before)

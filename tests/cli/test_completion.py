@@ -1,4 +1,4 @@
-"""TAB completes what only the running queue knows, and prints nothing else."""
+"""TAB completes names that only the running queue knows, and never prints an error."""
 
 import pytest
 from click.shell_completion import BashComplete
@@ -9,7 +9,7 @@ from tests.cli.command_runner import ServedQueue, env_for, from_json
 
 
 def completed(*words: str) -> list[str]:
-    """The words that a shell offers for the last of the words."""
+    """What a shell offers to complete the last of these words."""
     *before, begun = words
     shell = BashComplete(commands, {}, "legacy-queue", "_LEGACY_QUEUE_COMPLETE")
     return [item.value for item in shell.get_completions(before, begun)]

@@ -38,7 +38,7 @@ def test_a_task_can_be_created_after_the_clock_was_moved(queue: ServedQueue, ask
     assert " 4d " in printed(ask("clock"))
 
 
-def test_a_fault_happens_is_listed_and_removed(queue: ServedQueue, ask: Asking) -> None:
+def test_a_fault_can_be_added_listed_and_removed(queue: ServedQueue, ask: Asking) -> None:
     task_id = slugid()
     options = ("--status", "503", "--message", "not now", "--times", "2", "--task", task_id)
     fault_id = printed(ask("fault", "add", "createTask", *options)).strip()
@@ -75,10 +75,10 @@ def test_the_requests_are_listed_with_their_task_caller_and_refusal(queue: Serve
         assert [request["endpoint"] for request in found] == listed
 
 
-def test_equal_requests_in_a_row_are_one_line(queue: ServedQueue, ask: Asking) -> None:
+def test_equal_requests_in_a_row_are_printed_as_one_line(queue: ServedQueue, ask: Asking) -> None:
     queue.messages(workerType="folded")
     empty = queue.poll_urls(workerType="folded")[0]["signedPollUrl"]
-    for _ in range(1100):  # more than a page of the journal
+    for _ in range(1100):  # more than fit on a page of the journal
         queue.poll(empty)
     lines = printed(ask("requests", "--limit", "3")).splitlines()
     endpoints = ("azure.receive", "pollTaskUrls", "azure.receive")
@@ -86,7 +86,7 @@ def test_equal_requests_in_a_row_are_one_line(queue: ServedQueue, ask: Asking) -
     assert [line.partition("(")[2] for line in lines] == ["7 times)", "", "1100 times)"]
 
 
-def test_a_reset_asks_before_it_empties_what_is_kept() -> None:
+def test_a_reset_asks_before_it_removes_stored_tasks() -> None:
     with answering((200, '{"kept": true}')) as url:
         asked = f"Remove everything that the queue at {url} has stored? [y/N]: Aborted!"
         with_password = url.replace("//", "//me:secret@")
@@ -96,7 +96,7 @@ def test_a_reset_asks_before_it_empties_what_is_kept() -> None:
 
 
 @pytest.mark.processes
-def test_following_prints_new_requests_across_a_reset_until_a_signal(
+def test_with_follow_new_requests_are_printed_even_after_a_reset_until_a_signal(
     tmp_path: Path, queue: ServedQueue, ask: Asking
 ) -> None:
     first = queue.create()

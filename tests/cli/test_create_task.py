@@ -1,4 +1,4 @@
-"""``legacy-queue create-task``: payloads of each kind of worker, and what the command waits for."""
+"""``legacy-queue create-task``: payloads for each kind of worker, and waiting for the task."""
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -25,7 +25,7 @@ from tests.system.processes import wait_until
     ],
     ids=" ".join,
 )
-def test_the_payload_is_that_of_another_worker_or_of_a_file(
+def test_the_payload_can_be_for_another_worker_or_come_from_a_file(
     tmp_path: Path, queue: ServedQueue, ask: Asking, options: tuple[str, ...], payload: dict[str, Any]
 ) -> None:
     (tmp_path / "one.json").write_text('{"script": "x"}')
@@ -38,7 +38,7 @@ def test_the_payload_is_that_of_another_worker_or_of_a_file(
 @pytest.mark.parametrize(
     ("call", "end"), [("reportFailed", "failed"), ("cancelTask", "exception (canceled)")]
 )
-def test_waiting_ends_with_exit_code_1_for_a_task_that_is_not_completed(
+def test_if_the_task_is_not_completed_waiting_ends_with_exit_code_1(
     queue: ServedQueue, ask: Asking, call: str, end: str
 ) -> None:
     with ThreadPoolExecutor() as threads:
@@ -53,7 +53,7 @@ def test_waiting_ends_with_exit_code_1_for_a_task_that_is_not_completed(
     assert done.stderr == ""
 
 
-def test_waiting_survives_an_unavailable_queue_and_ends_when_the_task_is_unknown() -> None:
+def test_waiting_goes_on_while_the_queue_is_unavailable_and_ends_if_the_task_is_unknown() -> None:
     with answering((200, "{}"), (0, ""), (503, ""), (404, '{"message": "no task"}')) as url:
         done = ask_at(url, "create-task", "p/w", "--wait", "--", "true")
     assert (done.exit_code, done.stderr) == (1, f"Error: the server at {url} answered 404: no task\n")

@@ -1,4 +1,4 @@
-"""``server.json`` leads commands to the server of this data directory, and to no other user's."""
+"""``server.json`` leads commands to the server of this data directory, but never to another user's server."""
 
 import json
 import os
@@ -31,7 +31,9 @@ def planted(folder: Path, **changed: Any) -> Path:
 
 
 @pytest.mark.parametrize("root_url", ["http://127.0.0.1:1", "https://localhost:1", "http://[::1]:1"])
-def test_it_is_followed_to_a_living_server_of_ours_on_loopback(folder: Path, root_url: str) -> None:
+def test_commands_follow_server_json_to_this_users_running_server_on_loopback(
+    folder: Path, root_url: str
+) -> None:
     planted(folder, rootUrl=root_url)
     assert local_server()["rootUrl"] == root_url
 
@@ -41,13 +43,13 @@ def test_it_is_followed_to_a_living_server_of_ours_on_loopback(folder: Path, roo
     [
         *({"credentials": json.loads(text)} for text in ("5", "{}", '{"clientId": "a"}', "[]")),
         *({"pid": pid} for pid in (0, -1, 2**22 + 1, 2**40, True, "1", None)),
-        # which others read otherwise
+        # other programs read a different host from these URLs
         {"rootUrl": "http://evil.example\\@127.0.0.1:9"},
         {"rootUrl": "http://127.0.0.1:9#@evil.example"},
         *("", "[]", "{}", '{"pid": 1}'),
     ],
 )
-def test_it_is_not_followed_where_it_is_damaged_or_without_a_living_process(
+def test_a_damaged_server_json_or_one_without_a_running_process_is_ignored(
     folder: Path, changed: dict[str, Any] | str
 ) -> None:
     if isinstance(changed, str):
@@ -58,7 +60,7 @@ def test_it_is_not_followed_where_it_is_damaged_or_without_a_living_process(
 
 
 @pytest.mark.processes
-def test_it_is_not_followed_to_a_process_of_another_user(folder: Path) -> None:
+def test_a_server_json_that_names_another_users_process_is_ignored(folder: Path) -> None:
     with subprocess.Popen(["sleep", "1000"], user=OTHER) as other:
         planted(folder, pid=other.pid)
         try:
@@ -78,7 +80,7 @@ def test_it_is_not_followed_to_a_process_of_another_user(folder: Path) -> None:
     ],
     ids=["file", "folder", "mode", "root URL"],
 )
-def test_it_is_not_followed_where_another_user_may_have_written_it(
+def test_a_server_json_that_another_user_may_have_written_is_ignored(
     folder: Path, spoil: Callable[[Path], object], capsys: pytest.CaptureFixture[str]
 ) -> None:
     spoil(planted(folder))

@@ -24,7 +24,7 @@ MEMORY = ("--storage", "memory")
 
 @contextmanager
 def following(folder: Path, root_url: str, *options: str, **env: str) -> Iterator[Running]:
-    """The command, once it follows the events."""
+    """Run the command. The block begins when it follows the events."""
     with run(folder / "events", "events", "--root-url", f"{root_url}/", *options, env=env) as running:
         wait_until(lambda: "Following the queue" in running.errors or running.process.poll() is not None)
         yield running
@@ -43,7 +43,7 @@ def failed(queue: QueueCalls, task_id: str) -> None:
 
 @pytest.mark.processes
 def test_a_line_names_the_event_its_task_and_its_run(tmp_path: Path) -> None:
-    """Events that anonymous clients may not read are asked for with credentials."""
+    """Here anonymous clients cannot read events, so the command must use its credentials."""
     task_id = slugid()
     words = "--routing-key", f"primary.*.*.*.*.*.*.*.{task_id}.#"
     with (
@@ -65,7 +65,7 @@ def test_a_line_names_the_event_its_task_and_its_run(tmp_path: Path) -> None:
     assert len(running.errors.splitlines()) == 1
 
 
-def test_with_a_broker_the_command_says_which_line_of_python_prints_the_events(
+def test_with_a_broker_the_command_prints_a_line_of_python_that_shows_the_events(
     tmp_path: Path, rabbitmq: RabbitMQ
 ) -> None:
     project, printed = f"events-{slugid()}", tmp_path / "printed"
@@ -80,15 +80,15 @@ def test_with_a_broker_the_command_says_which_line_of_python_prints_the_events(
             subprocess.Popen(command, stdout=output, env=environment(**broker)) as consumer,
         ):
             queue = Queue(server)
-            try:  # until it has begun to consume
+            try:  # repeat until it has begun to consume
                 wait_until(lambda: queue.create(workerType="consumed") and "pending" in printed.read_text())
             finally:
                 consumer.kill()
 
 
 @pytest.mark.processes
-def test_events_after_a_restart_are_printed_with_a_warning_of_lost_events(tmp_path: Path) -> None:
-    """The server ends in order while the command follows it, and the command finds the next server."""
+def test_after_a_restart_events_are_printed_again_with_a_warning_that_some_are_lost(tmp_path: Path) -> None:
+    """The server stops normally while the command follows it. Then the command finds the next server."""
     port, before, after = str(free_port()), slugid(), slugid()
     with_password = f"http://me:secret@127.0.0.1:{port}"
     with (
@@ -107,4 +107,5 @@ def test_events_after_a_restart_are_printed_with_a_warning_of_lost_events(tmp_pa
             said = re.findall(r"^(Following|Lost|Reconnected)", running.errors, re.MULTILINE)
             assert said == ["Following", "Lost", "Reconnected"]
             assert "secret" not in running.errors
-            assert running.errors.count("Some events are lost") == 1  # those of the first, if it had more
+            # the first server may have had more events
+            assert running.errors.count("Some events are lost") == 1

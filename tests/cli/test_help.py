@@ -1,4 +1,4 @@
-"""``--help`` is a page; ``--help-all`` has each setting once, in sections."""
+"""``--help`` fits on a page. ``--help-all`` has every setting once, in sections."""
 
 import click
 import pytest
@@ -13,7 +13,7 @@ CONTEXT = click.Context(commands)
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_help_of_a_command_is_a_page_and_help_all_has_all_options(name: str) -> None:
+def test_the_help_of_a_command_fits_on_a_page_and_help_all_has_all_options(name: str) -> None:
     command = commands.get_command(CONTEXT, name)
     assert command
     assert command.help

@@ -14,7 +14,7 @@ from tests.cli.command_runner import Asking, ServedQueue, answering, ask_at, fro
 from tests.system.processes import serve
 
 
-def test_status_says_what_a_task_waits_for_and_what_happened_to_it(queue: ServedQueue, ask: Asking) -> None:
+def test_status_says_why_a_task_waits_and_what_happened_to_it(queue: ServedQueue, ask: Asking) -> None:
     queue.poll_urls(workerType="status-worker")
     task_id = queue.create(workerType="status-wroker")
     first, what, why, *more = printed(ask("status", task_id)).splitlines()
@@ -27,7 +27,9 @@ def test_status_says_what_a_task_waits_for_and_what_happened_to_it(queue: Served
     assert from_json(ask("status", task_id, "--json"))["waitsFor"][0]["sentence"] == said
 
 
-def test_a_pool_without_workers_is_named_with_the_pool_that_is_meant(queue: ServedQueue, ask: Asking) -> None:
+def test_if_nobody_asks_for_a_pool_status_names_the_pool_that_you_may_have_meant(
+    queue: ServedQueue, ask: Asking
+) -> None:
     queue.create(workerType="workers")
     said = "No worker has called for system/workers in the last ten days.\n"
     assert printed(ask("workers", "--pool", "system/workers")) == said
@@ -35,7 +37,9 @@ def test_a_pool_without_workers_is_named_with_the_pool_that_is_meant(queue: Serv
     assert printed(ask("workers", "--pool", "system/wrokers")) == said
 
 
-def test_status_is_printed_again_until_the_task_is_resolved(queue: ServedQueue, ask: Asking) -> None:
+def test_with_follow_status_is_printed_again_until_the_task_is_resolved(
+    queue: ServedQueue, ask: Asking
+) -> None:
     task_id = queue.create(workerType="watched")
     pending = printed(ask("status", task_id, "--json"))
     queue.ask("cancelTask", taskId=task_id)
@@ -48,11 +52,11 @@ def test_status_is_printed_again_until_the_task_is_resolved(queue: ServedQueue, 
     ]
 
 
-def test_what_a_list_leaves_out_is_said_on_standard_error(queue: ServedQueue, ask: Asking) -> None:
+def test_if_a_list_is_incomplete_standard_error_says_so(queue: ServedQueue, ask: Asking) -> None:
     for worker_type in ("listed", "listed", "another"):
         queue.create(workerType=worker_type)
     cut = ask("tasks", "--limit", "1", "--pool", "system/listed")
-    # to count them, the queue would read all
+    # the queue does not say how many, because it would have to read all tasks
     said = "Listed the first 1 tasks, there may be more; --limit 0 lists all.\n"
     assert (len(cut.stdout.splitlines()), cut.stderr) == (2, said)
     whole = ask("tasks", "--limit", "0", "--pool", "system/listed")
@@ -64,7 +68,7 @@ def test_what_a_list_leaves_out_is_said_on_standard_error(queue: ServedQueue, as
         assert ask(command, "--limit", "0").stderr == ""
 
 
-def test_an_unknown_task_and_a_word_that_is_none_are_refused(ask: Asking) -> None:
+def test_an_unknown_task_and_a_word_that_is_not_a_task_id_are_refused(ask: Asking) -> None:
     assert "404: there is no task" in refused(ask("status", slugid()))
     assert "'nothing': expected a taskId" in refused(ask("status", "nothing"), 2)
 
@@ -77,7 +81,9 @@ def test_a_task_is_canceled_and_run_again(queue: ServedQueue, ask: Asking) -> No
 
 
 @pytest.mark.parametrize("start", ["-", "--"])
-def test_an_id_that_begins_with_a_dash_is_no_option(queue: ServedQueue, ask: Asking, start: str) -> None:
+def test_an_id_that_begins_with_a_dash_is_not_read_as_an_option(
+    queue: ServedQueue, ask: Asking, start: str
+) -> None:
     task_id = f"{start}{slugid()[len(start) :]}"
     queue.create(task_id, taskGroupId=task_id)
     assert from_json(ask("status", task_id, "--json"))["status"]["taskId"] == task_id
@@ -100,7 +106,7 @@ def test_the_log_of_a_task_is_printed(queue: ServedQueue, ask: Asking) -> None:
 
 
 @pytest.mark.processes
-def test_commands_find_the_server_of_the_data_directory_until_it_ends(tmp_path: Path) -> None:
+def test_commands_find_the_server_of_the_data_directory_while_it_runs(tmp_path: Path) -> None:
     given = ("LEGACY_QUEUE_", "TASKCLUSTER_")
     cleared: dict[str, str | None] = {name: None for name in os.environ if name.startswith(given)}
 

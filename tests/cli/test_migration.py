@@ -1,5 +1,5 @@
 # ruff: noqa: E501 - a wide table
-"""``legacy-queue migration``: the table that it makes of a report."""
+"""``legacy-queue migration`` prints a report as a table."""
 
 import json
 

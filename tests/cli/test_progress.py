@@ -1,4 +1,4 @@
-"""How far a command is, on standard error, by a clock that the test moves."""
+"""Commands show their progress on standard error. The test moves the clock."""
 
 import io
 from contextlib import suppress
@@ -15,7 +15,7 @@ class Terminal(io.StringIO):
 
 
 class Copy:
-    """Copies pages, each in a second of its own clock."""
+    """Copies pages. On its own clock, each takes a second."""
 
     def __init__(self, output: Terminal | None = None) -> None:
         self._passed = 0.0
@@ -27,7 +27,7 @@ class Copy:
             show(done, total, "pages")
 
 
-def test_a_count_is_a_line_after_two_seconds_every_five_and_at_the_end_on_standard_error_alone(
+def test_progress_is_a_line_on_standard_error_after_two_seconds_then_every_five_and_at_the_end(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     for count, said in ((1, ""), (9, "2 of 9 pages\n7 of 9 pages\n9 of 9 pages\n")):
@@ -37,7 +37,7 @@ def test_a_count_is_a_line_after_two_seconds_every_five_and_at_the_end_on_standa
         assert capsys.readouterr() == ("", said)
 
 
-def test_a_terminal_has_one_line_that_is_rewritten_and_ended_also_by_an_error() -> None:
+def test_on_a_terminal_progress_is_one_line_that_also_an_error_completes() -> None:
     terminal = Terminal()
     copy = Copy(terminal)
     with suppress(KeyboardInterrupt), copy.shown as show:

@@ -1,4 +1,4 @@
-"""``legacy-queue test``: a command with a new queue."""
+"""``legacy-queue test`` runs a command with a new queue."""
 
 import re
 import secrets
@@ -38,7 +38,7 @@ def suite(folder: Path, *words: str, **env: str) -> Iterator[Running]:
     assert [path for path in folder.iterdir() if path.is_dir()] == [], "its files are removed"
 
 
-def test_a_command_that_fails_has_its_exit_code_and_standard_error_says_what_the_queue_saw(
+def test_if_the_command_fails_its_exit_code_is_kept_and_standard_error_says_what_the_queue_saw(
     tmp_path: Path,
 ) -> None:
     script = f"""
@@ -60,7 +60,9 @@ def test_a_command_that_fails_has_its_exit_code_and_standard_error_says_what_the
         requests.get(f"{root_url}/ready", timeout=10)
 
 
-def test_azure_takes_the_connection_string_of_its_variable(tmp_path: Path, azurite: Azurite) -> None:
+def test_the_queue_can_use_an_azure_account_whose_connection_string_is_in_the_variable(
+    tmp_path: Path, azurite: Azurite
+) -> None:
     own = f"t{secrets.token_hex(4)}"
     azure = ("--storage", "azure", "--queue-prefix", own, "--project", own)
     create = (str(COMMAND), "create-task", POOL, "--", "true")
@@ -69,7 +71,7 @@ def test_azure_takes_the_connection_string_of_its_variable(tmp_path: Path, azuri
         assert running.wait() == 0, running.errors
 
 
-def test_a_command_that_succeeds_trusts_the_queue_and_faults_that_never_happened_are_named(
+def test_the_command_trusts_the_queues_certificate_and_a_warning_names_faults_that_never_fired(
     tmp_path: Path,
 ) -> None:
     add = f"{COMMAND} fault add claimTask --status 503 && cat >&2"
@@ -79,7 +81,7 @@ def test_a_command_that_succeeds_trusts_the_queue_and_faults_that_never_happened
     assert running.errors == "Warning: a fault never fired: claimTask status=503, fired: 0\n"
 
 
-def test_signals_are_passed_on_and_a_command_that_one_ends_has_the_exit_code_of_a_shell(
+def test_signals_are_passed_on_and_the_exit_code_after_a_signal_is_a_shells(
     tmp_path: Path,
 ) -> None:
     with suite(tmp_path, "--", sys.executable, "-c", SIGNALS) as running:

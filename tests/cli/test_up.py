@@ -1,4 +1,4 @@
-"""``legacy-queue up``: the commands that it prints work unchanged, and no page of another site reads it."""
+"""``legacy-queue up`` prints commands that work as they are. No other web site can read the queue."""
 
 import json
 import os
@@ -28,7 +28,7 @@ RABBITMQ = Path(__file__).parents[1] / "rabbitmq.py"
 
 
 class Up(NamedTuple):
-    """A queue that is up, and what the command has printed."""
+    """A running queue, and the text that ``up`` printed."""
 
     process: subprocess.Popen[str]
     text: str
@@ -40,7 +40,7 @@ class Up(NamedTuple):
 
     @property
     def exported(self) -> dict[str, str]:
-        """The environment of a terminal in which you have done what the text says to connect a client."""
+        """The environment of a terminal in which you followed the text's instructions to connect a client."""
         words = re.findall(r"^ +((?:export|eval) .*)", self.text, re.MULTILINE)
         return variables_of(["bash", "-euc", "\n".join([*words, "env -0"])])
 
@@ -54,21 +54,21 @@ class Up(NamedTuple):
 
 
 def variables_of(command: Sequence[str | Path]) -> dict[str, str]:
-    """The variables that a command prints by ``env -0``."""
+    """The variables that this command prints with ``env -0``."""
     lines = subprocess.check_output(command, text=True).split("\0")
     return dict(line.split("=", 1) for line in lines if line)
 
 
 @contextmanager
 def up(*words: str, program: Sequence[str]) -> Iterator[Up]:
-    """Ctrl-C ends it, with exit code 0."""
+    """Run ``up`` until the block ends. Then Ctrl-C must stop it with exit code 0."""
     command = [*program, "--port", "0", *words]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             yield Up(process, printed_until(process, "Ctrl-C stops"))
         finally:
             process.send_signal(signal.SIGINT)
-            assert process.wait(LONG) == 0  # before its pipes are closed
+            assert process.wait(LONG) == 0  # wait before the pipes are closed
 
 
 def printed_until(process: subprocess.Popen[str], last: str) -> str:
@@ -83,7 +83,7 @@ def printed_until(process: subprocess.Popen[str], last: str) -> str:
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
-    """With an Azurite, and a broker that ends with it."""
+    """``up`` with an Azurite, and with a broker that stops when ``up`` stops."""
     data_dir = tmp_path_factory.mktemp("up")
     options = ("--azurite", "--azurite-default-account", "--data-dir", str(data_dir))
     with_rabbitmq = [sys.executable, "-P", str(RABBITMQ), str(data_dir / "rabbitmq")]
@@ -111,13 +111,13 @@ def test_up_prints_the_link_to_the_page_first_and_the_commands_run_a_task(runnin
     assert len(polled) == len(PRIORITIES)
 
 
-def test_up_logs_no_request_unless_it_is_asked_to(tmp_path: Path) -> None:
+def test_up_logs_requests_only_if_asked_to(tmp_path: Path) -> None:
     assert "pendingTasks" not in logged_by_up(tmp_path / "quiet")
     assert "pendingTasks" in logged_by_up(tmp_path / "asked", "--log-level", "info")
 
 
 def logged_by_up(data_dir: Path, *words: str) -> str:
-    """The log of a server that has answered a request and ended."""
+    """The log of a server that answered a request and stopped."""
     with up("--data-dir", str(data_dir), *words, program=[*COMMAND, "up"]) as started:
         base_url = started.found(r"legacy base URL: (\S+)\)")
         assert requests.get(f"{base_url}/pending/p/w", timeout=LONG).ok
@@ -127,10 +127,10 @@ def logged_by_up(data_dir: Path, *words: str) -> str:
         return process.stderr.read()
 
 
-def test_a_program_that_is_on_the_path_has_its_name_and_its_env_connects_clients_elsewhere(
+def test_if_the_program_is_on_the_path_up_prints_its_name_and_the_commands_work_in_any_directory(
     tmp_path: Path,
 ) -> None:
-    link = tmp_path / "bin/legacy-queue"  # as uv and pipx make it
+    link = tmp_path / "bin/legacy-queue"  # uv and pipx make a link like this
     link.parent.mkdir()
     link.symlink_to(Path(sys.executable).with_name("legacy-queue"))
     env = ["env", f"--chdir={tmp_path}", "--unset=UV", f"PATH={link.parent}:{os.environ['PATH']}"]
@@ -145,15 +145,15 @@ def test_a_program_that_is_on_the_path_has_its_name_and_its_env_connects_clients
     assert "No queue runs in this directory" in nowhere.stderr
 
 
-def test_a_program_that_uv_has_put_on_its_own_path_alone_has_its_path(tmp_path: Path) -> None:
+def test_if_only_uv_run_puts_the_program_on_the_path_up_prints_its_full_path(tmp_path: Path) -> None:
     program = Path(sys.executable).with_name("legacy-queue")
-    env = {**os.environ, "PATH": f"{program.parent}:{os.environ['PATH']}", "UV": "uv"}  # as `uv run` has it
+    env = {**os.environ, "PATH": f"{program.parent}:{os.environ['PATH']}", "UV": "uv"}  # what `uv run` sets
     script = f"import sys; sys.argv = ['{program}']; from legacy_queue.cli import up; print(up._program())"
     command = [sys.executable, "-c", script]
     assert subprocess.check_output(command, cwd=tmp_path, env=env, text=True) == f"{program}\n"
 
 
-def test_scripts_up_with_rabbitmq_publishes_the_events_on_the_broker_that_it_prints(running: Up) -> None:
+def test_scripts_up_with_rabbitmq_publishes_events_on_the_broker_whose_url_it_prints(running: Up) -> None:
     with consumer(running.broker, "taskcluster-queue") as listener:
         listener.bind("task-pending", "primary.#.p.w.#")
         task_id = running.create_task()
@@ -165,14 +165,14 @@ def test_scripts_up_with_rabbitmq_publishes_the_events_on_the_broker_that_it_pri
         pass
 
 
-# --- what a page in a browser reads from the ports that up opens: nothing
+# --- a page in a browser can read nothing from the ports that up opens
 
 FOREIGN = "queue.evil.example"
 PATHS = ("/events?follow=false", "/v1/ping", "/metrics", "/control/v1/requests", f"/{ACCOUNT}?comp=list")
 
 
 def descendants(pid: int) -> Iterator[int]:
-    """The process and all that it has started."""
+    """The process and all processes that it started."""
     yield pid
     for line in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
         yield from descendants(int(line))
@@ -195,7 +195,7 @@ def listening(pid: int) -> set[int]:
 
 
 def answered(port: int, head: str) -> bytes:
-    """All that the port sends for this request until it closes the connection."""
+    """What the port sends for this request until it closes the connection."""
     received = b""
     with socket.create_connection(("127.0.0.1", port), LONG) as connection, suppress(ConnectionResetError):
         connection.sendall(f"{head}\r\nConnection: close\r\n\r\n".encode())
@@ -204,7 +204,7 @@ def answered(port: int, head: str) -> bytes:
     return received
 
 
-def test_a_page_of_a_foreign_host_or_origin_reads_nothing_from_any_port(running: Up) -> None:
+def test_a_page_from_another_host_or_origin_can_read_nothing_from_any_port(running: Up) -> None:
     ports = listening(running.process.pid)
     assert len(ports) == 5, "the server, the three of Azurite, RabbitMQ"
     assert int(running.exported["LEGACY_QUEUE_ROOT_URL"].rpartition(":")[2]) in ports

@@ -1,4 +1,4 @@
-"""``legacy-queue config``: the settings in force with their sources, and no secret."""
+"""``legacy-queue config`` prints the settings in force and their sources, without secrets."""
 
 import json
 import os
@@ -21,14 +21,14 @@ def config(*arguments: str, **environ: str) -> Result:
 
 
 def shown(*arguments: str, **environ: str) -> dict[str, str]:
-    """Each setting's line, without its name."""
+    """The line of each setting, by the setting's name."""
     result = config(*arguments, **environ)
     assert result.exit_code == 0, result.output
     assert "S3CRET" not in result.output
     return dict(line.split(" = ", 1) for line in result.output.splitlines() if line[0] != "#")
 
 
-def test_it_says_which_queue_the_commands_call_and_as_whom(tmp_path: Path) -> None:
+def test_config_says_which_queue_the_commands_call_and_with_which_client(tmp_path: Path) -> None:
     def called(**environ: str) -> str:
         output = config(LEGACY_QUEUE_DATA_DIR=str(tmp_path), **environ).output
         assert "S3CRET" not in output
@@ -47,7 +47,7 @@ def test_it_says_which_queue_the_commands_call_and_as_whom(tmp_path: Path) -> No
     assert called() == "http://127.0.0.1:1/api/queue/v1 (server.json) as development (server.json)"
 
 
-def test_secrets_are_masked_and_sources_are_named(tmp_path: Path) -> None:
+def test_config_masks_secrets_and_names_sources(tmp_path: Path) -> None:
     path = tmp_path / "settings.toml"
     path.write_text("port = 1")
     secrets = f"{SIGNING},{SIGNING}2"
@@ -83,13 +83,13 @@ def test_the_key_of_a_connection_string_is_masked(connection: str) -> None:
     assert "***" in lines["connection-string"]
 
 
-def test_a_mistake_is_reported_in_one_sentence_without_secrets() -> None:
+def test_an_error_about_a_setting_is_one_sentence_without_secrets() -> None:
     result = config("--public-url", "https://user:S3CRET@h/")
     [line] = result.output.splitlines()
     assert line.startswith("Error: --public-url is 'https://user:***@h/': expected a URL ")
     assert result.exit_code == 1
 
 
-def test_a_command_says_what_to_do_instead_of_a_removed_option() -> None:
+def test_the_error_for_a_removed_option_says_what_to_do_instead() -> None:
     for name, sentence in REMOVED.items():
         assert config(f"--{name}").output == f"Error: --{name} was removed: {sentence}\n"

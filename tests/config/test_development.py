@@ -27,7 +27,7 @@ def settings(file: Path) -> Settings:
     return Settings(storage="azure", data_dir=file.parent)
 
 
-def test_a_client_and_a_secret_are_generated_once_and_never_shown(settings: Settings) -> None:
+def test_the_development_client_and_secret_are_generated_once_and_never_shown(settings: Settings) -> None:
     made = complete(settings)
     (client,) = made.clients
     (secret,) = made.signing_secrets
@@ -53,7 +53,7 @@ def test_an_existing_directory_and_file_are_made_private(settings: Settings, fil
     assert modes == [0o600, 0o644], "other files keep their mode"
 
 
-def test_a_directory_that_all_may_write_to_keeps_its_mode_and_is_logged(tmp_path: Path) -> None:
+def test_a_directory_that_all_users_can_write_to_keeps_its_mode_and_is_logged(tmp_path: Path) -> None:
     tmp_path.chmod(0o1777)
     with capture_logs() as logged:
         complete(Settings(data_dir=tmp_path))
@@ -68,7 +68,7 @@ def test_memory_storage_leaves_no_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", [b"", b'{"accessToken": "short", "signingSecret": "short"}', b"\xff"])
-def test_a_damaged_file_is_refused_and_left_as_it_is(settings: Settings, file: Path, text: bytes) -> None:
+def test_a_damaged_file_is_refused_and_not_changed(settings: Settings, file: Path, text: bytes) -> None:
     file.parent.mkdir(parents=True)
     file.write_bytes(text)
     with pytest.raises(SettingsError, match=r"development\.json is damaged: remove it"):
@@ -76,7 +76,7 @@ def test_a_damaged_file_is_refused_and_left_as_it_is(settings: Settings, file: P
     assert file.read_bytes() == text
 
 
-def test_a_file_that_every_user_may_write_to_is_refused(settings: Settings, file: Path) -> None:
+def test_a_file_that_all_users_can_write_to_is_refused(settings: Settings, file: Path) -> None:
     complete(settings)
     file.chmod(0o666)
     with pytest.raises(SettingsError, match="every user may write to it"):
@@ -92,7 +92,7 @@ def test_a_data_directory_of_another_user_is_refused_by_each_storage(tmp_path: P
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_is_in_the_place_of_the_file_or_the_directory_is_named(tmp_path: Path) -> None:
+def test_the_error_names_what_is_in_the_place_of_the_file_or_the_directory(tmp_path: Path) -> None:
     (tmp_path / "development.json").mkdir()
     (tmp_path / "file").touch()
     for folder in (tmp_path, tmp_path / "file"):

@@ -1,4 +1,4 @@
-"""Settings: their sources, the refusal of wrong values, and secrets that no error repeats."""
+"""Settings: where they come from, and how wrong values are refused. No error shows a secret."""
 
 import sys
 from collections.abc import Mapping
@@ -85,7 +85,7 @@ def test_a_setting_is_read_from_an_option_and_a_variable(name: str, text: str, v
         assert "S3CRET" not in repr(found.settings()) + repr(found)
 
 
-def test_settings_are_read_from_the_file_where_neither_an_option_nor_a_variable_has_them(
+def test_a_setting_comes_from_its_option_then_its_variable_then_the_settings_file(
     tmp_path: Path,
 ) -> None:
     path = file(tmp_path)
@@ -113,7 +113,7 @@ def test_a_repeated_option_and_a_variable_with_commas_are_a_list() -> None:
 
 
 def test_an_empty_variable_is_refused() -> None:
-    """So that a value that was lost on the way does not become the default, which may allow more."""
+    """If an empty value meant the default, a value that got lost could allow more than intended."""
     assert "LEGACY_QUEUE_ANONYMOUS_SCOPES is empty" in why_refused(
         environ={"LEGACY_QUEUE_ANONYMOUS_SCOPES": ""}
     )
@@ -136,12 +136,12 @@ def test_an_unknown_setting_is_refused_with_the_nearest_name(tmp_path: Path, nam
         assert f"{unknown}; the nearest is {other}" in why_refused(environ={unknown: "S3CRET"})
 
 
-def test_the_line_of_a_table_is_not_that_of_a_key_in_another_table(tmp_path: Path) -> None:
+def test_the_error_names_the_line_of_the_right_table_of_the_settings_file(tmp_path: Path) -> None:
     path = file(tmp_path, '[roles]\nscopes = ["x"]\n[scopes]')
     assert f"scopes in {path}, line 3" in why_refused({"config": path})
 
 
-def test_a_removed_setting_is_refused_with_what_to_do_instead(tmp_path: Path) -> None:
+def test_the_error_for_a_removed_setting_says_what_to_do_instead(tmp_path: Path) -> None:
     for name, sentence in REMOVED.items():
         path = file(tmp_path, f'"{name}" = "S3CRET"')
         for message, shown in [
@@ -151,7 +151,7 @@ def test_a_removed_setting_is_refused_with_what_to_do_instead(tmp_path: Path) ->
             assert message == f"{shown} was removed: {sentence}"
 
 
-def test_a_file_that_is_not_toml_or_is_missing_is_refused(tmp_path: Path) -> None:
+def test_a_settings_file_that_is_not_toml_or_is_missing_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "settings.toml"
     assert f"the settings file {path} cannot be read" in why_refused({"config": str(path)})
     for text in (b"\nport = ", f'\nx = "{KEY}\n'.encode(), b'\na = "\xff"'):
@@ -162,7 +162,7 @@ def test_a_file_that_is_not_toml_or_is_missing_is_refused(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("name", ["port", "signing-secrets"])
-def test_a_bad_value_is_refused_with_its_source_and_shown_if_it_is_no_secret(
+def test_the_error_for_a_bad_value_names_its_source_and_shows_it_unless_it_is_secret(
     tmp_path: Path, name: str
 ) -> None:
     path = file(tmp_path, f'\n{name} = "b a d"')
@@ -201,7 +201,7 @@ POLLED = {"storage": "azurite", "public-queue-url": "https://q.example.com", **P
         ({"tls-name": "queue.example.com"}, "set tls to auto"),
     ],
 )
-def test_settings_that_do_not_go_together_are_refused(options: dict[str, str], said: str) -> None:
+def test_settings_that_exclude_each_other_are_refused(options: dict[str, str], said: str) -> None:
     assert said in why_refused(options)
 
 
@@ -222,7 +222,7 @@ def test_settings_that_go_together_are_accepted() -> None:
         ({}, {"LEGACY_QUEUE_CONTROL": "no"}, False),
     ],
 )
-def test_control_is_turned_on_unless_it_is_given_or_a_setting_excludes_it(
+def test_control_is_turned_on_unless_it_was_set_or_another_setting_excludes_it(
     options: dict[str, str], environ: dict[str, str], control: bool
 ) -> None:
     found = given(options, environ)
@@ -238,9 +238,9 @@ def test_control_is_turned_on_unless_it_is_given_or_a_setting_excludes_it(
         ({"storage": "azure", **ENTRA}, "azure.identity", "azure"),
     ],
 )
-def test_a_setting_that_lacks_its_extra_is_refused_with_the_command_that_brings_it(
+def test_if_a_setting_needs_an_extra_that_is_missing_the_error_has_the_command_that_installs_it(
     options: dict[str, str], package: str, extra: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, package, None)  # as if it were not installed
+    monkeypatch.setitem(sys.modules, package, None)  # as if the package were not installed
     sentence = f"{package} is needed, and not installed: `pip install 'legacy-queue[{extra}]'` brings it"
     assert why_refused(options).endswith(sentence)

@@ -1,4 +1,4 @@
-"""Each type of values, at its limits."""
+"""Each type of value: what it accepts and what it refuses."""
 
 from ipaddress import ip_network
 from pathlib import Path
@@ -132,5 +132,5 @@ def test_a_bad_value_is_refused(refusing: values.Value) -> None:
         ("http://h/c?sv=1&sig=S3CRET", "http://h/c?***"),
     ],
 )
-def test_a_text_without_secrets_has_neither_password_nor_query(text: str, shown: str) -> None:
+def test_in_texts_without_secrets_passwords_and_queries_are_masked(text: str, shown: str) -> None:
     assert values.without_secrets(text) == shown

@@ -1,4 +1,4 @@
-"""The server that ``build`` makes of settings. Nothing is sent to storage; tests/http has its answers."""
+"""The server that ``build`` makes from settings. Nothing is sent to storage. tests/http shows its answers."""
 
 import base64
 import os
@@ -32,7 +32,9 @@ EXPIRY = datetime(2100, 1, 1, tzinfo=UTC)
 AZURE = replace(SETTINGS, storage="azure", connection_string=CONNECTION)
 
 
-def test_with_control_signed_urls_of_an_azure_account_are_at_the_server_with_a_key_of_their_own() -> None:
+def test_with_control_signed_urls_for_an_azure_account_lead_to_the_server_and_have_a_key_of_their_own() -> (
+    None
+):
     controlled = replace(AZURE, control=True)
     account, again = (build(controlled, "http://h:1").storage.account for _ in range(2))
     assert account.endpoints["queue"] == "https://acc.queue.core.windows.net", "where the messages are"
@@ -44,14 +46,14 @@ def test_with_control_signed_urls_of_an_azure_account_are_at_the_server_with_a_k
     assert build(other, "http://h:1").storage.account.public_queues.key != account.public_queues.key
 
 
-def test_an_invalid_connection_string_is_refused_without_its_secret() -> None:
+def test_the_error_for_an_invalid_connection_string_does_not_show_its_secret() -> None:
     with pytest.raises(SettingsError, match="connection string cannot be used") as error:
         build(replace(AZURE, connection_string="AccountKey=S3CRET;x"), "http://h:1")
     assert "S3CRET" not in str(error.value)
 
 
 @pytest.mark.parametrize(("settings", "path"), [(SETTINGS, "embedded"), (AZURE, None)])
-def test_signed_urls_are_at_the_server_or_the_account_unless_a_public_url_is_set(
+def test_signed_urls_lead_to_the_server_or_the_account_unless_a_public_url_is_set(
     settings: Settings, path: str | None
 ) -> None:
     account = build(settings, "http://h:1").storage.account
@@ -68,8 +70,10 @@ def test_signed_urls_are_at_the_server_or_the_account_unless_a_public_url_is_set
 
 
 @pytest.mark.parametrize("left", ["storage.sqlite-wal", "artifacts", "server.json", "storage.lock"])
-def test_a_storage_that_was_lost_is_not_begun_anew(tmp_path: Path, left: str) -> None:
-    """Whatever is left of it says so, although clients are configured."""
+def test_if_the_storage_file_was_lost_the_server_refuses_to_start_with_a_new_one(
+    tmp_path: Path, left: str
+) -> None:
+    """Any file that is left of the lost storage is enough, even if clients are configured."""
     settings = replace(SETTINGS, storage="embedded", data_dir=tmp_path / "data")
     with served_file(settings):
         account = build(settings, "http://h:1").storage.account
@@ -88,8 +92,8 @@ def test_a_storage_that_was_lost_is_not_begun_anew(tmp_path: Path, left: str) ->
     assert not (after.data_dir / "storage.sqlite").exists()
 
 
-def test_a_backup_has_the_secrets_that_were_generated(tmp_path: Path) -> None:
-    """So signed messages, credentials of claims, and clients that trust the server's authority go on."""
+def test_a_backup_includes_the_generated_secrets(tmp_path: Path) -> None:
+    """So signed messages and credentials of claims stay valid, and clients trust the same authority."""
     settings = replace(SETTINGS, storage="embedded", data_dir=tmp_path / "data", tls="auto", clients=())
     with served_file(settings):
         known = complete(settings)
@@ -107,13 +111,13 @@ def test_a_backup_has_the_secrets_that_were_generated(tmp_path: Path) -> None:
         make_backup(SETTINGS, tmp_path / "other", lambda *_: None)
 
 
-def test_a_start_that_failed_before_its_storage_worked_can_be_repeated(tmp_path: Path) -> None:
-    """With that storage or another, but not beside an Azurite that has served."""
+def test_a_first_start_that_failed_can_be_repeated(tmp_path: Path) -> None:
+    """The next start can use this storage or another, but not if an Azurite in this folder has served."""
     settings = replace(SETTINGS, storage="embedded", data_dir=tmp_path)
     os.close(lock_private(tmp_path / "storage.lock"))
     os.close(lock_private(tmp_path / "azurite" / "lock"))
-    (tmp_path / "artifacts").mkdir()  # a disk of its own
-    (tmp_path / "development.json").touch()  # of a server with another storage
+    (tmp_path / "artifacts").mkdir()  # as if it were a mounted disk
+    (tmp_path / "development.json").touch()  # as if from a server with another storage
     has_served = tmp_path / "azurite" / "connection-string"
     has_served.touch()
     with pytest.raises(UnusableStorage, match="azurite has the tasks of an earlier start"):
@@ -124,7 +128,7 @@ def test_a_start_that_failed_before_its_storage_worked_can_be_repeated(tmp_path:
 
 
 @pytest.mark.processes
-def test_a_data_directory_of_another_user_is_named_with_what_to_do() -> None:
+def test_the_error_for_another_users_data_directory_says_what_to_do() -> None:
     with as_other_user() as folder:
         (folder / "data").mkdir(0o000)
         settings = replace(SETTINGS, storage="embedded", data_dir=folder / "data")

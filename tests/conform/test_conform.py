@@ -1,4 +1,7 @@
-"""``legacy-queue conform``: the sample worker holds every rule of each protocol; reports and the command."""
+"""``legacy-queue conform``: the sample worker keeps every rule of each protocol.
+
+Also the reports and the command.
+"""
 
 import json
 import os
@@ -23,7 +26,7 @@ PROGRAM = [sys.executable, "-m", "legacy_queue"]
 NAMES = ["--worker-group", "{workerGroup}", "--worker-id", "{workerId}", "{provisionerId}/{workerType}"]
 WORKER = [*PROGRAM, "worker", "--capacity", "2", *NAMES]
 GENERIC_NAMES = ["{provisionerId}/{workerType}", "{workerGroup}", "{workerId}"]
-# it reclaims three minutes before the end of a claim, and panics if that is too soon
+# generic-worker reclaims three minutes before takenUntil, and panics if the claim is too short for that
 GENERIC_WORKER = """
 import base64, os, subprocess, sys
 from datetime import UTC, datetime, timedelta
@@ -59,8 +62,9 @@ def on_generic_worker(program: str, *words: str) -> Result:
     return run(*asked, "--", sys.executable, "-W", "ignore", "-c", program, *GENERIC_NAMES)
 
 
-# What a protocol has beside the draft, under which docs/how-to/conform.md judges the sample worker by
-# every rule; and where a worker that asks for work could differ from one that polls.
+# docs/how-to/conform.md judges the sample worker by every rule of the draft protocol. So these tests take the
+# rules that only other protocols have, and those that a worker with claimWork might break although one that
+# polls does not.
 ALL = [rule.id for rule in RULES if "deployed" in rule.protocols]
 DRAFT = {rule.id for rule in RULES if "draft" in rule.protocols}
 ALSO = {"claimwork": {"stop-on-a-409", "keep-several-claims", "repeat-a-lost-claim"}, "deployed": set[str]()}
@@ -72,7 +76,7 @@ ASKED = {
 
 @pytest.fixture(scope="module")
 def reports() -> dict[str, Report]:
-    """The report on the sample worker under each protocol."""
+    """One report on the sample worker for each protocol."""
 
     def report(protocol: str) -> Report:
         return conform(sample_worker(protocol), protocol, rules=ASKED[protocol])
@@ -83,14 +87,14 @@ def reports() -> dict[str, Report]:
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("protocol", ASKED)
-def test_the_sample_worker_holds_every_rule(reports: dict[str, Report], protocol: str) -> None:
+def test_the_sample_worker_keeps_every_rule(reports: dict[str, Report], protocol: str) -> None:
     report = reports[protocol]
     assert {each.verdict for each in report.verdicts} == {"held"}, str(report)
     assert report.held()
     assert [each.rule.id for each in report.verdicts] == ASKED[protocol]
 
 
-def test_a_report_has_the_same_verdicts_in_each_form(reports: dict[str, Report]) -> None:
+def test_a_report_has_the_same_verdicts_in_each_format(reports: dict[str, Report]) -> None:
     report = reports["claimwork"]
     ids = [each.rule.id for each in report.verdicts]
     wire: Any = json.loads(written([report], ".json"))
@@ -102,11 +106,11 @@ def test_a_report_has_the_same_verdicts_in_each_form(reports: dict[str, Report])
     assert (suite.get("failures"), suite.get("skipped")) == ("0", "0")
     html = written([report], ".html")
     assert all(f"<code>{each}</code>" in html for each in ids)
-    assert "http" not in html  # it stands alone
+    assert "http" not in html  # the report loads nothing
     assert all(line.startswith("held ") for line in str(report).splitlines()[1 : len(ids) + 1])
 
 
-def test_a_broken_rule_shows_what_happened_to_its_tasks(tmp_path: Path) -> None:
+def test_the_report_on_a_broken_rule_shows_what_happened_to_its_tasks(tmp_path: Path) -> None:
     file = tmp_path / "report.html"
     worker = GENERIC_WORKER.replace("own.reportFailed(*run) if failed else ", "")
     ended = on_generic_worker(worker, "--report", str(file))
@@ -119,7 +123,7 @@ def test_a_broken_rule_shows_what_happened_to_its_tasks(tmp_path: Path) -> None:
     assert targets == [link.get("href") for link in picture.iterfind(".//a")]
 
 
-def test_what_a_missing_payload_would_show_is_not_shown(tmp_path: Path) -> None:
+def test_a_rule_that_needs_a_missing_payload_is_reported_as_not_shown(tmp_path: Path) -> None:
     file = tmp_path / "payload.json"
     file.write_text('{"command": ["true"]}')
     rules = ["--rule", "report-the-result", "--rule", "report-a-shutdown"]
@@ -134,8 +138,8 @@ def test_what_a_missing_payload_would_show_is_not_shown(tmp_path: Path) -> None:
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("also", [["report-the-result"], pytest.param(ALL, marks=pytest.mark.nightly)])
-def test_the_report_on_scriptworker_is_that_of_the_documents(also: list[str]) -> None:
-    """What is broken is in scriptworker 3.1.2 itself; each night it is judged by all rules."""
+def test_the_report_on_scriptworker_is_the_one_in_the_documents(also: list[str]) -> None:
+    """scriptworker 3.1.2 itself breaks these rules. The nightly tests judge it by all rules."""
     page = Path("docs/reference/conform.md").read_text()
     [row] = [line for line in page.splitlines() if line.startswith("| scriptworker 3.1.2")]
     broken, not_shown = (re.findall("`(.+?)`", cell) for cell in row.split("|")[3:5])
@@ -148,19 +152,19 @@ def test_the_report_on_scriptworker_is_that_of_the_documents(also: list[str]) ->
     assert left == [rule for rule in not_shown if rule in also], str(report)
 
 
-def test_a_worker_of_the_root_url_speaks_the_protocol_of_today() -> None:
-    """It has the rules of claimWork."""
+def test_a_worker_that_uses_the_root_url_speaks_todays_protocol() -> None:
+    """The rules for claimWork apply to it."""
     command = [*sample_worker("claimwork"), "--root-url", "{rootUrl}"]
     report = conform(command, rules=["claim-by-name", "run-every-claim"])
     assert (report.protocol, report.held(), len(report.verdicts)) == ("today", True, 2)
 
 
-def test_generic_worker_gets_claims_that_it_can_keep() -> None:
+def test_generic_worker_gets_claims_that_are_long_enough_to_reclaim() -> None:
     ended = on_generic_worker(GENERIC_WORKER)
     assert ended.exit_code == 0, ended.output
 
 
-def test_each_observed_worker_has_a_report_and_both_are_in_one_file(
+def test_each_observed_worker_has_a_report_and_all_reports_are_in_one_file(
     legacy_queue: LegacyQueue, tmp_path: Path
 ) -> None:
     for worker, protocol in (("a", "draft"), ("b", "claimwork")):
@@ -214,7 +218,7 @@ def test_each_observed_worker_has_a_report_and_both_are_in_one_file(
         ),
     ],
 )
-def test_a_command_that_cannot_be_judged_is_refused_with_the_reason(
+def test_if_a_command_cannot_be_judged_the_error_says_why(
     tmp_path: Path, words: list[str], said: str
 ) -> None:
     os.mkfifo(pipe := tmp_path / "pipe.html")

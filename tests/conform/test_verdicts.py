@@ -1,4 +1,7 @@
-"""What a log shows and what it does not, second by second: no verdict depends on the speed of a machine."""
+"""What the verdict on a log is.
+
+Every request has a given time, so no verdict depends on the speed of a machine.
+"""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -21,7 +24,7 @@ def at(seconds: float) -> datetime:
 
 
 def entry(seconds: float, endpoint: str, status: int = 200, **fields: Any) -> dict[str, Any]:
-    """A request that was answered then, 10 ms after it came."""
+    """A request that was answered at this second, 10 ms after it came."""
     path = fields.get("path", f"/{endpoint}/{fields.get('taskId')}")
     known = {"time": format_time(at(seconds)), "ms": 10, "method": "POST", "taskQueueId": POOL}
     known["begun"] = format_time(at(seconds - fields.get("ms", 10) / 1000))
@@ -64,7 +67,7 @@ def requests(entries: Sequence[Mapping[str, Any]]) -> list[Request]:
 
 
 def verdict(rule: str, *entries: Mapping[str, Any], end: float = 1000, **more: Any) -> str:
-    """The verdict on a worker of a situation."""
+    """The verdict of this rule on a worker that sent these requests in a situation."""
     log = Log(requests(entries), at(end), **{"situation": "situation", **more})
     [found] = judge("deployed", [log], [each for each in RULES if each.id == rule]).verdicts
     return found.verdict
@@ -74,7 +77,7 @@ def lasts(seconds: float) -> dict[str, timedelta]:
     return {"a": timedelta(seconds=seconds)}
 
 
-# What breaks a rule
+# A log that breaks each rule
 
 
 def deleted(seconds: float, message: str = "m-a", **fields: Any) -> dict[str, Any]:
@@ -93,7 +96,7 @@ OLD_CREDENTIALS = f"a/until/{int(at(600).timestamp())}"
 MALFORMED = about(2, "reportException", reportedReason="internal-error")
 URLS = entry(0, "pollTaskUrls", expires=format_time(at(10)))
 
-# each rule: the requests of a worker that breaks it, and what else is known
+# for each rule, the requests of a worker that breaks it, and other facts about the situation
 BROKEN: dict[str, tuple[list[dict[str, Any]], dict[str, Any]]] = {
     "poll-in-order": ([poll(0, 7), poll(1, 5)], {}),
     "poll-from-the-start": ([poll(0, 1), poll(2, 6)], {}),
@@ -147,22 +150,25 @@ BROKEN: dict[str, tuple[list[dict[str, Any]], dict[str, Any]]] = {
 
 @pytest.mark.parametrize("rule", [rule.id for rule in RULES])
 def test_each_rule_can_be_broken(rule: str) -> None:
-    """That each can be held is shown by the sample worker."""
+    """test_conform.py shows that the sample worker keeps each rule."""
     calls, more = BROKEN[rule]
     assert verdict(rule, *calls, **more) == "broken"
 
 
-def test_what_did_not_happen_is_not_shown() -> None:
+def test_with_an_empty_log_no_rule_is_shown() -> None:
     report = judge("draft", [Log([], BEGIN)], RULES)
     assert {each.verdict for each in report.verdicts} == {"not shown"}
     assert not report.held()
 
 
-# Claims that are short
+# Workers whose claims are short
 
 
 def generic_worker(claim: float, script: float) -> list[dict[str, Any]]:
-    """It reclaims three minutes before takenUntil, if that is 30 seconds away, and else not at all."""
+    """generic-worker reclaims three minutes before takenUntil if this is at least 30 seconds away.
+
+    If not, never.
+    """
     now, until = 0.0, claim
     calls = [claimed(now, until)]
     while until - 180 - now >= 30 and until - 180 < script:
@@ -171,7 +177,7 @@ def generic_worker(claim: float, script: float) -> list[dict[str, Any]]:
     return [*calls, about(script, "reportCompleted", 200 if until > script else 409), poll(script + 1)]
 
 
-# What may still come
+# Requests that may still come
 
 
 def lost(*more: dict[str, Any]) -> list[dict[str, Any]]:
@@ -179,7 +185,7 @@ def lost(*more: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 SHORT = [claimed(0, 12), reclaimed(8, 20), about(22, "reportCompleted", 409), poll(23)]
-RUNS_ON = lost(about(125, "createArtifact"), about(126, "reportCompleted", 409))  # as scriptworker 3.1.2 does
+RUNS_ON = lost(about(125, "createArtifact"), about(126, "reportCompleted", 409))  # like scriptworker 3.1.2
 EARLIER = [claimed(0, 12), about(3, "reportCompleted"), about(5, "reclaimTask", 409), poll(130)]
 REFUSED, REPEATED = about(3, "reportCompleted", 409), about(4, "reportCompleted")
 UPLOAD, REPORT = about(2.1, "upload"), about(2.2, "reportCompleted", ms=500)
@@ -193,12 +199,13 @@ WHOLE, HASTY = asked(20, ms=20_000, status=200), [LEAVES, asked(10, ms=5000, **L
 
 
 def repeated(*times: float) -> list[dict[str, Any]]:
-    """A report that succeeds the last time."""
+    """A report that is repeated at these times, and succeeds the last time."""
     calls = [about(each, "reportFailed", 503) for each in times[:-1]]
     return [*calls, about(times[-1], "reportFailed")]
 
 
-# By rule: what a worker does, the verdict, its requests, when the log ends and how long its script lasts
+# For each rule: what the worker does, the verdict, its requests, when the log ends and how long the script
+# lasts
 AWAITED: dict[str, list[tuple[str, str, list[dict[str, Any]], float, float | None]]] = {
     "reclaim-in-time": [
         ("it reclaims minutes before the end", "not shown", generic_worker(12, 22), 1000, None),
@@ -263,20 +270,20 @@ AWAITED: dict[str, list[tuple[str, str, list[dict[str, Any]], float, float | Non
 
 
 @pytest.mark.parametrize("rule", AWAITED)
-def test_a_verdict_waits_for_what_may_still_come(rule: str) -> None:
-    """Claims that are short, scripts that run on and slow machines accuse no healthy worker."""
+def test_a_rule_is_broken_only_if_the_missing_request_can_no_longer_come(rule: str) -> None:
+    """Short claims, scripts that run on and slow machines never make a healthy worker look broken."""
     for why, found, calls, end, script in AWAITED[rule]:
         more = {} if script is None else {"lasts": lasts(script)}
         assert verdict(rule, *calls, end=end, **more) == found, why
 
 
-def test_a_worker_that_took_long_to_start_may_take_longer() -> None:
+def test_a_worker_that_was_slow_to_start_is_given_more_time() -> None:
     calls = [received(0), poll(20)]
     assert verdict("claim-every-message", *calls, end=21, started=at(-2)) == "broken"
     assert verdict("claim-every-message", *calls, end=21, started=at(-25)) == "not shown"
 
 
-UNDER_WAY = about(5.2, "createArtifact", ms=400)  # at the 409
+UNDER_WAY = about(5.2, "createArtifact", ms=400)  # this call was under way when the 409 came
 
 
 @pytest.mark.parametrize(
@@ -292,17 +299,17 @@ UNDER_WAY = about(5.2, "createArtifact", ms=400)  # at the 409
         ([about(5.03, "reportFailed", 409)], "broken"),
     ],
 )
-def test_after_a_409_one_call_of_another_thread_is_forgiven_and_no_further_step(
+def test_after_a_409_one_call_of_another_thread_is_forgiven_but_not_its_next_step(
     calls: list[dict[str, Any]], found: str
 ) -> None:
-    """As scriptworker 63.6.1 does, which creates, uploads and reports 16 ms after the 409."""
+    """scriptworker 63.6.1 creates, uploads and reports 16 ms after the 409."""
     assert verdict("stop-on-a-409", *lost(*calls, poll(130)), lasts=lasts(120)) == found
     [rules] = observed(*lost(*calls, poll(130))).values()
     assert (rules["stop-on-a-409"] == "broken") == (found == "broken")
 
 
-def test_a_round_that_takes_long_shows_no_pause_and_accuses_nobody() -> None:
-    """generic-worker begins a round at most once a second, however long its polls take."""
+def test_a_slow_round_of_polls_hides_the_pause_and_the_verdict_is_not_shown() -> None:
+    """generic-worker begins a round of polls at most once a second, however long the polls take."""
 
     def found(begin: float, *, polls_take: float) -> str:
         again = poll(begin + polls_take, 7, ms=1000 * polls_take)
@@ -316,7 +323,7 @@ def test_a_round_that_takes_long_shows_no_pause_and_accuses_nobody() -> None:
     assert verdict("poll-after-a-pause", *received_last) == "held"
 
 
-def test_a_worker_of_several_tasks_may_be_silent_about_one_while_its_script_runs() -> None:
+def test_a_worker_with_several_tasks_can_be_silent_about_one_while_its_script_runs() -> None:
     def two(short: float) -> str:
         calls = [
             asked(0, claims=claims(12, "a", "b")),
@@ -337,7 +344,7 @@ EXPIRES = format_time(at(3600))
 
 
 def observed(*entries: dict[str, Any], first: int = 1) -> dict[str, dict[str, str]]:
-    """The verdicts on each worker, by its name and its protocol."""
+    """The verdicts on each worker, by the worker's name and protocol."""
     journal = [{**each.wire, "sequence": each.wire["sequence"] + first - 1} for each in requests(entries)]
     return {
         f"{report.worker.partition(' ')[0]} {report.protocol}": {
@@ -351,8 +358,8 @@ def broken(verdicts: Mapping[str, Mapping[str, str]]) -> list[str]:
     return [rule for rules in verdicts.values() for rule, found in rules.items() if found == "broken"]
 
 
-def test_each_worker_of_a_pool_is_judged_alone_and_under_its_own_protocol() -> None:
-    """One asks for two tasks, which it runs for long; another one polls."""
+def test_each_worker_of_a_pool_is_judged_separately_and_by_its_own_protocol() -> None:
+    """One worker asks for two tasks and runs them for a long time. The other polls."""
     found = observed(
         *(asked(second, clientId="modern") for second in range(21, 60, 20)),
         asked(1, claims=claims(1200, "b", "c"), clientId="modern"),
@@ -372,8 +379,8 @@ def test_each_worker_of_a_pool_is_judged_alone_and_under_its_own_protocol() -> N
     assert {found["g/two deployed"][rule] for rule in ("delete-after-the-claim", "poll-in-order")} == {"held"}
 
 
-def test_polls_that_may_be_of_two_workers_are_of_none() -> None:
-    """Both have one client, and one of them has claimed nothing."""
+def test_polls_that_could_come_from_two_workers_are_ignored() -> None:
+    """Both workers have the same client, and one of them has claimed nothing."""
 
     def of(urls: float, *seconds: float) -> list[dict[str, Any]]:
         until = format_time(at(3600 + urls))
@@ -388,8 +395,8 @@ def test_polls_that_may_be_of_two_workers_are_of_none() -> None:
     assert found["g/one deployed"]["claim-every-message"] == "held"
 
 
-def test_an_observed_worker_whose_polls_are_not_seen_is_not_judged_by_them() -> None:
-    """Azure itself answers them."""
+def test_an_observed_worker_whose_polls_the_server_cannot_see_is_not_judged_by_them() -> None:
+    """With Azure, Azure itself answers the polls."""
     found = observed(
         entry(0, "pollTaskUrls", clientId="c", expires=EXPIRES),
         claimed(1, 1200, clientId="c", messageId="m", receipt="r", signature="s"),
@@ -400,7 +407,7 @@ def test_an_observed_worker_whose_polls_are_not_seen_is_not_judged_by_them() -> 
     assert shown == {"claim-by-name", "reclaim-in-time"}
 
 
-def test_what_was_dropped_from_the_journal_accuses_nobody() -> None:
+def test_requests_that_were_dropped_from_the_journal_accuse_no_worker() -> None:
     calls = [
         entry(0, "pollTaskUrls", clientId="c", expires=EXPIRES),
         poll(0.5, 7, expires=EXPIRES),

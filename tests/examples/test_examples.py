@@ -1,4 +1,4 @@
-"""The suites of examples/ pass as a user runs them, each in its folder, on the queue of this checkout."""
+"""The test suites in examples/ pass when you run them like a user, with the queue of this checkout."""
 
 import configparser
 import os
@@ -17,7 +17,7 @@ OWN = Path(sys.executable).parent
 
 
 def commands_pass(name: str, **env: str) -> None:
-    """The commands of the example's tox.ini pass, and skip nothing."""
+    """Check that the commands in the example's tox.ini pass and skip no test."""
     tox = configparser.ConfigParser(interpolation=None)
     tox.read(EXAMPLES / name / "tox.ini")
     for line in tox["testenv"]["commands"].replace("{posargs}", "-p no:cacheprovider").splitlines():
@@ -32,7 +32,7 @@ def test_the_commands_of_the_tox_examples_pass(name: str) -> None:
 
 @pytest.mark.nightly
 def test_the_taskgraph_example_passes() -> None:
-    """taskgraph is in an environment of its own, since the tests' has the old client."""
+    """taskgraph has an environment of its own, because the test environment has the client of 2017."""
     programs = EXAMPLES / "taskgraph/.venv/bin"
     assert (programs / "taskgraph").exists(), f"{programs} is missing: scripts/install --all does it"
     commands_pass("taskgraph", PATH=f"{OWN}:{programs}:{os.environ['PATH']}")

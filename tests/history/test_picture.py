@@ -1,4 +1,7 @@
-"""The picture of what happened to a task, parsed again. Eyes have seen in a browser what it looks like."""
+"""The picture of what happened to a task.
+
+The tests parse it. How it looks was checked by eye in a browser.
+"""
 
 import re
 from dataclasses import replace
@@ -38,7 +41,7 @@ ENDS = NOW + CLAIM_TIMEOUT
 def answer(
     task: Task, *requests: Any, now: datetime = ENDS + HOUR, waits: Any = (), **more: Any
 ) -> dict[str, Any]:
-    """As inspectTask answers. ``more`` is for the story."""
+    """An answer of inspectTask. ``more`` is passed to ``task_history``."""
     moments = [moment.to_wire() for moment in task_history(task, requests, **more)]
     return {"status": task.status(), "now": format_time(now), "waitsFor": waits, "story": moments}
 
@@ -66,7 +69,7 @@ def poll(time: datetime) -> dict[str, Any]:
 
 
 class Picture:
-    """What is in a picture. A place is a row, and the share of it that is above."""
+    """A parsed picture. A vertical position is the number of a row plus the share of this row above it."""
 
     def __init__(self, wire: dict[str, Any], prefix: str = "moment-") -> None:
         self.root = etree.fromstring(history_html(wire, prefix))
@@ -79,7 +82,7 @@ class Picture:
         return found
 
     def shapes(self, style: str) -> list[tuple[int, etree._Element]]:
-        """Each shape of that style, and its row."""
+        """The shapes of this style, each with its row."""
         return [
             (row, shape)
             for row, each in enumerate(self.rows)
@@ -88,17 +91,17 @@ class Picture:
         ]
 
     def lines(self, style: str) -> list[tuple[float, float]]:
-        """Where the lines of that style begin and end, row by row."""
+        """Where the lines of this style begin and end, row by row."""
         return [(row + share(line, "y1"), row + share(line, "y2")) for row, line in self.shapes(style)]
 
     def line(self, style: str) -> tuple[float, float]:
-        """Where the only line of that style begins and ends: no row between these is without it."""
+        """Where the only line of this style begins and ends. It must have no gap."""
         parts = self.lines(style)
         assert all(before[1] == after[0] for before, after in pairwise(parts)), parts
         return parts[0][0], parts[-1][1]
 
     def bars(self) -> list[tuple[float, float, float, float]]:
-        """In each row where a run is claimed: where its bar begins and ends, and how wide it is there."""
+        """The bar of a claimed run, row by row: where it begins and ends, and its width at both ends."""
         paths = [(row, bar[0].get("d", "")) for row, bar in self.shapes("running")]
         numbers = [(row, [float(each) for each in re.findall(r"-?[\d.]+", path)]) for row, path in paths]
         return [
@@ -107,7 +110,7 @@ class Picture:
         ]
 
     def looks(self) -> list[str]:
-        """What the message was, in order."""
+        """The states of the message, in order."""
         styles = ("visible", "hidden", "held", "gone")
         shapes = sorted((row, style) for style in styles for row, _ in self.shapes(style))
         return [style for style, _ in groupby(style for _, style in shapes)]
@@ -135,7 +138,7 @@ def test_a_claim_narrows_to_its_taken_until_and_a_reclaim_makes_it_wide_again() 
     assert picture.bars()[-1][1] == picture.line("held")[1] == picture.row("the claim ends")
 
 
-def test_the_message_is_visible_hidden_by_a_poll_held_by_the_claim_and_deleted() -> None:
+def test_the_message_is_visible_then_hidden_by_a_poll_then_held_by_the_claim_then_deleted() -> None:
     task = running(priority="high")
     done = with_last_run(ended(task, at=NOW + HOUR), started=NOW + SECOND, taken_until=NOW + 2 * HOUR)
     picture = Picture(answer(done, poll(NOW + MS)))
@@ -146,7 +149,7 @@ def test_the_message_is_visible_hidden_by_a_poll_held_by_the_claim_and_deleted()
     assert held[1] == picture.shapes("gone")[0][0]
 
 
-def test_a_message_that_a_poll_has_hidden_is_visible_after_that_until_now_or_the_deadline() -> None:
+def test_a_message_that_a_poll_hid_is_later_visible_again_until_now_or_the_deadline() -> None:
     waits = [{"situation": "deadline", "sentence": "-", "until": format_time(NOW + DAY)}]
     picture = Picture(answer(pending(), poll(NOW + MS), now=NOW + HOUR, waits=waits))
     hidden = picture.line("hidden")
@@ -176,7 +179,7 @@ def test_each_entry_is_a_row_with_its_whole_sentence_and_a_link_to_itself() -> N
     assert "59m later" in picture.words[picture.row("moved")]
 
 
-def test_what_others_have_named_is_text_and_a_page_may_forbid_styles_and_scripts() -> None:
+def test_text_from_requests_is_never_html_and_the_picture_needs_no_inline_styles_or_scripts() -> None:
     reason = '<script>alert("1")</script>&\x00\x1b\ud800'
     wire = answer(running(), poll(NOW), request("claimTask", status=409, reason=reason))
     root = etree.fromstring(f"<div>{history_html(wire, 'it-')}{legend_html()}</div>".encode())
@@ -194,8 +197,8 @@ def many_runs(count: int) -> Task:
     return task
 
 
-def test_the_lanes_of_50_runs_are_not_wider_than_a_fourth_of_a_phone() -> None:
-    for count, drawn in ((3, 3), (MAX_RUNS, 40)):  # of a long history the middle is left out
+def test_the_lanes_of_50_runs_take_at_most_a_third_of_a_phones_width() -> None:
+    for count, drawn in ((3, 3), (MAX_RUNS, 40)):  # the middle of a long history is left out
         picture = Picture(answer(many_runs(count), request("status", NOW + 20 * DAY)))
         assert {float(row[0].get("width", "")) <= 130 for row in picture.rows} == {True}
         assert len({row[0].get("width") for row in picture.rows}) == 1
@@ -205,7 +208,7 @@ def test_the_lanes_of_50_runs_are_not_wider_than_a_fourth_of_a_phone() -> None:
         assert any("later, 2030-01-22" in words for words in picture.words)
 
 
-def test_of_a_long_story_the_first_20_and_the_last_100_entries_are_drawn_and_the_lanes_go_on() -> None:
+def test_of_a_long_history_the_first_20_and_last_100_entries_are_drawn_and_lanes_cross_the_gap() -> None:
     requests = [request("status", NOW + number * SECOND, code=f"c{number}") for number in range(400)]
     task = with_last_run(running(), started=NOW + 100 * SECOND)
     picture = Picture(answer(task, *requests))
@@ -215,14 +218,14 @@ def test_of_a_long_story_the_first_20_and_the_last_100_entries_are_drawn_and_the
     assert len(lanes) == 2
     assert picture.shapes("gap")[-1][0] == picture.row("c399")
     assert len(etree.tostring(picture.root)) < 60_000
-    done = shut_down(NOW + SECOND)  # the lane of run 0 has ended before the gap
+    done = shut_down(NOW + SECOND)  # so the lane of run 0 ends before the gap
     assert {float(line.get("x1", "")) for _, line in Picture(answer(done, *requests)).shapes("gap")} == {
         12,
         50,
     }
 
 
-def test_a_message_that_storage_shows_in_another_state_was_not_seen() -> None:
+def test_if_the_storage_shows_the_message_in_another_state_the_picture_says_unknown() -> None:
     hidden = poll(NOW + MINUTE)
     for situation, style in (("received", "hidden"), ("visible", "unknown")):
         waits = [{"situation": situation, "sentence": "a sentence", "until": format_time(NOW + DAY)}]
@@ -232,11 +235,11 @@ def test_a_message_that_storage_shows_in_another_state_was_not_seen() -> None:
     assert later.line("hidden")
 
 
-def test_without_a_journal_nothing_is_said_of_a_message_that_no_claim_holds() -> None:
+def test_without_a_journal_the_picture_shows_a_message_only_while_a_claim_holds_it() -> None:
     assert Picture(answer(running(), sees_polls=False)).looks() == ["held"]
 
 
-def test_a_task_that_was_canceled_before_its_first_run_has_only_an_end() -> None:
+def test_a_task_that_was_canceled_before_its_first_run_shows_only_that() -> None:
     task = transitions.cancel(replace(pending(), runs=()), NOW + MINUTE).task
     picture = Picture(answer(task))
     assert [row for row, _ in picture.shapes("exception")] == [

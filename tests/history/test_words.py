@@ -1,4 +1,4 @@
-"""The sentences of a story and of the journal."""
+"""The sentences of a history and of the journal."""
 
 from typing import Any
 
@@ -20,13 +20,13 @@ from tests.domain.sample_tasks import NOW, SECOND, TASK_ID
         ({"endpoint": None, "method": "GET", "path": "/nowhere"}, "GET /nowhere: 200"),
     ],
 )
-def test_a_request_is_said_in_one_line(fields: dict[str, Any], words: str | None) -> None:
+def test_a_request_is_described_in_one_line(fields: dict[str, Any], words: str | None) -> None:
     assert request_words({"status": 200, "endpoint": "claimTask", **fields}) == (
         words or "claimTask: 503, away (fault 12345678)"
     )
 
 
-def test_a_long_story_is_shortened_in_its_middle() -> None:
+def test_a_long_history_is_shortened_in_its_middle() -> None:
     moments = [{"time": format_time(NOW + number * SECOND), "what": f"m{number}"} for number in range(200)]
     short = shortened(moments)
     assert (short[:20], short[21:]) == (moments[:20], moments[100:])
@@ -34,7 +34,7 @@ def test_a_long_story_is_shortened_in_its_middle() -> None:
     assert shortened(moments[:121]) == moments[:121]
 
 
-def test_status_says_the_same_words_as_the_page_and_leaves_events_out() -> None:
+def test_status_uses_the_same_words_as_the_page_and_leaves_events_out() -> None:
     run = {"runId": 0, "state": "running", "workerGroup": "g", "workerId": "w", "takenUntil": "T2"}
     story = [
         {"time": "2026-01-02T03:04:05.678Z", "what": "pending", "kind": "change", "message": "visible"},

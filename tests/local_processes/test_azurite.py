@@ -1,4 +1,4 @@
-"""The life of a real Azurite: its folder, its ports, its key, its saves, its end."""
+"""How a real Azurite is started, saved and stopped, with its folder, its ports and its key."""
 
 import os
 import signal
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.processes
 
 ROOT = Path(__file__).parents[2]
 
-# An owner with a fork, as a gunicorn arbiter has its workers.
+# A process that starts Azurite and then forks, like a gunicorn arbiter.
 FORKED_OWNER = """
 import os, signal, sys
 from pathlib import Path
@@ -37,7 +37,7 @@ if fork:
 signal.pause()
 """
 
-# A gunicorn arbiter reaps every child that has ended, before Azurite's owner can ask for it.
+# A gunicorn arbiter reaps every child process that has ended, before the Azurite class can ask for it.
 REAPING_OWNER = """
 import gevent.monkey; gevent.monkey.patch_all()
 import os, signal, sys
@@ -55,7 +55,7 @@ signal.signal(signal.SIGCHLD, reap)
 azurite = Azurite(Path(sys.argv[1])).start()
 os.kill(azurite.pid, signal.SIGKILL)
 while os.path.exists(f"/proc/{azurite.pid}"):
-    reap()  # before gevent has looked
+    reap()  # reap before gevent does
 assert not azurite.alive()
 azurite.stop()
 print("stopped")
@@ -64,7 +64,7 @@ print("stopped")
 
 @pytest.fixture
 def made(tmp_path: Path) -> Iterator[Callable[..., Azurite]]:
-    """Makes Azurites on one folder that are stopped when the test ends."""
+    """A function that makes Azurites on one folder. When the test ends, they are stopped."""
     with ExitStack() as stack:
 
         def make() -> Azurite:
@@ -84,21 +84,22 @@ def key_of(azurite: Azurite) -> str:
 
 
 def open_to_others(folder: Path) -> list[Path]:
-    """The folder, and what is in it, as far as others than its owner may read or change it."""
+    """The paths in the folder, and the folder itself, that other users can read or change."""
     paths = [path for path in (folder, *folder.rglob("*")) if not path.is_symlink()]
     return [path for path in paths if path.stat().st_mode & 0o077]
 
 
-def test_a_stopped_azurite_has_saved_everything_for_its_owner_alone(
+def test_a_stopped_azurite_has_saved_everything_and_only_its_owner_can_read_it(
     made: Callable[..., Azurite], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("AZURITE_ACCOUNTS", "somebody:c29tZWJvZHk=")  # this user's own, for another Azurite
+    # the user's own variable for another Azurite
+    monkeypatch.setenv("AZURITE_ACCOUNTS", "somebody:c29tZWJvZHk=")
     azurite = made().start()
     with queue(azurite.connection_string) as client:
         client.create_queue()
         client.send_message("kept")
     while azurite.alive():
-        os.kill(azurite.pid or 0, signal.SIGTERM)  # again and again, while it saves
+        os.kill(azurite.pid or 0, signal.SIGTERM)  # repeatedly, while it saves
         time.sleep(0.001)
     assert open_to_others(tmp_path / "data") == []
     azurite.stop()
@@ -106,13 +107,13 @@ def test_a_stopped_azurite_has_saved_everything_for_its_owner_alone(
         assert [message.content for message in client.receive_messages()] == ["kept"]
 
 
-def test_an_owner_that_reaps_all_children_notices_the_end_of_its_azurite(tmp_path: Path) -> None:
+def test_a_process_that_reaps_all_its_children_notices_that_its_azurite_has_ended(tmp_path: Path) -> None:
     command = [sys.executable, "-c", REAPING_OWNER, str(tmp_path)]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert (ended.stdout, ended.stderr) == ("stopped\n", "")
 
 
-def test_an_azurite_ends_and_frees_the_folder_when_its_owner_is_killed(
+def test_when_the_process_that_started_it_is_killed_an_azurite_ends_and_frees_its_folder(
     made: Callable[..., Azurite], tmp_path: Path
 ) -> None:
     command = [sys.executable, "-c", FORKED_OWNER, str(tmp_path / "data")]
@@ -128,7 +129,7 @@ def test_an_azurite_ends_and_frees_the_folder_when_its_owner_is_killed(
             os.kill(fork, signal.SIGKILL)
 
 
-def test_an_azurite_takes_other_ports_where_its_own_are_busy_and_no_folder_of_another(
+def test_an_azurite_takes_other_ports_if_its_own_are_busy_but_never_the_folder_of_another(
     made: Callable[..., Azurite],
 ) -> None:
     first = made().start()
@@ -153,7 +154,7 @@ def test_a_folder_or_key_of_another_user_is_refused(made: Callable[..., Azurite]
     assert planted.read_text() == "AccountName=theirs"
 
 
-def test_the_account_has_a_key_of_its_own_that_only_its_owner_reads(
+def test_each_azurite_has_an_account_key_of_its_own_that_only_its_owner_can_read(
     made: Callable[..., Azurite], azurite: Azurite, tmp_path: Path
 ) -> None:
     own = made().start()
@@ -167,11 +168,11 @@ def test_the_account_has_a_key_of_its_own_that_only_its_owner_reads(
     assert made().start().connection_string == own.connection_string, "outstanding signed URLs are good"
 
 
-def test_a_save_that_fails_is_tried_again_and_nothing_is_acknowledged_meanwhile(
+def test_if_a_save_fails_it_is_retried_and_until_then_azurite_answers_503(
     made: Callable[..., Azurite], tmp_path: Path
 ) -> None:
     azurite, unwritable = made().start(), tmp_path / "data/__azurite_db_queue__.json~"
-    unwritable.mkdir()  # as if the disk were full
+    unwritable.mkdir()  # saving fails now, as if the disk were full
     queue(azurite.connection_string).create_queue()
     wait_until(lambda: requests.get(azurite.table_url, timeout=10).status_code == 503)
     unwritable.rmdir()
@@ -184,7 +185,7 @@ def test_a_save_that_fails_is_tried_again_and_nothing_is_acknowledged_meanwhile(
     assert not azurite.stop(), "the last save has failed"
 
 
-def test_an_azurite_beside_this_python_is_found_that_is_not_on_path(tmp_path: Path) -> None:
+def test_an_azurite_next_to_this_python_is_found_even_if_it_is_not_on_the_path(tmp_path: Path) -> None:
     python = tmp_path / "python"
     python.symlink_to(sys.executable)
     fake = tmp_path / "azurite"

@@ -10,6 +10,6 @@ def tls(tmp_path_factory: pytest.TempPathFactory) -> Tls:
 
 @pytest.fixture(params=["http", "https"])
 def either(request: pytest.FixtureRequest) -> Tls | None:
-    """Without and with TLS, for what the two do by different code."""
+    """Once without and once with TLS, for behavior that has separate code in each case."""
     found: Tls | None = request.getfixturevalue("tls") if request.param == "https" else None
     return found

@@ -1,4 +1,4 @@
-"""gunicorn's worker over real sockets, with an application that records its requests."""
+"""Runs our gunicorn worker on real sockets, with an application that records its requests."""
 
 import os
 import socket
@@ -23,7 +23,7 @@ from legacy_queue.server.client_socket import Timeouts
 from legacy_queue.server.gunicorn_worker import SETTINGS, GunicornWorker
 from legacy_queue.server.tls import ServerTls
 
-LONG = 60.0  # seconds, longer than anything takes
+LONG = 60.0  # seconds; nothing in these tests takes that long
 SHORT = 0.05
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n"
 POST = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n"
@@ -31,21 +31,21 @@ POST = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n"
 
 @dataclass(frozen=True)
 class Tls:
-    """The TLS contexts of server and client, which trust each other."""
+    """The TLS contexts of a server, and of a client that trusts it."""
 
     server: ssl.SSLContext
     client: ssl.SSLContext
 
 
 def contexts(folder: Path) -> Tls:
-    """Contexts with a new authority."""
+    """TLS contexts with a new authority."""
     server = ServerTls(Settings(tls="auto", data_dir=folder))
     assert server.authority
     return Tls(server.context, ssl.create_default_context(cafile=server.authority.certificate))
 
 
 class Application(BaseApplication):
-    """Answers with the length of the body, as soon as ``may_answer`` is set; or with a failure."""
+    """Answers with the length of the body when ``may_answer`` is set, or raises ``failure``."""
 
     def __init__(self, tls: Tls | None) -> None:
         self.tls_context = tls and tls.server
@@ -81,7 +81,7 @@ class Application(BaseApplication):
 
 @dataclass
 class Served:
-    """A worker that serves in a thread of its own."""
+    """A gunicorn worker that serves in a thread of its own."""
 
     address: tuple[str, int]
     tls: Tls | None
@@ -104,15 +104,15 @@ class Served:
         return connection
 
     def stop(self) -> None:
-        """As SIGTERM does."""
+        """Stop the worker like SIGTERM does."""
         self.worker.alive = False
-        with suppress(OSError):  # it has ended
+        with suppress(OSError):  # it may have ended already
             os.write(self.worker.PIPE[1], b"!")
 
 
 @contextmanager
 def serving(tls: Tls | None = None, worker_connections: int = 100, **timeouts: float) -> Iterator[Served]:
-    """A worker with these timeouts, in seconds."""
+    """Run a worker with these timeouts in seconds."""
     application = Application(tls)
     config = Config()
     config.set("worker_connections", worker_connections)
@@ -127,7 +127,7 @@ def serving(tls: Tls | None = None, worker_connections: int = 100, **timeouts: f
 
     def run() -> None:
         sock = TCPSocket(address, config, logger, fd=listener.detach())
-        # as gunicorn does in its process
+        # like gunicorn in its process
         own = gevent.socket.socket(sock.FAMILY, socket.SOCK_STREAM, fileno=sock.sock.detach())
         worker = kind(1, os.getppid(), [own], application, 30, config, logger)
         worker.wsgi = application.load()
@@ -151,7 +151,7 @@ def serving(tls: Tls | None = None, worker_connections: int = 100, **timeouts: f
 
 
 def answer(connection: socket.socket) -> bytes:
-    """Read one whole answer."""
+    """Read one complete answer."""
     data = b""
     while b"\r\n\r\n" not in data or not data.partition(b"\r\n\r\n")[2]:
         more = connection.recv(65536)
@@ -165,6 +165,6 @@ def closing(head: bytes) -> bytes:
 
 
 def reset(connection: socket.socket) -> None:
-    """Break the connection."""
+    """Break the connection with a TCP reset."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     connection.close()

@@ -15,7 +15,7 @@ class Application(BaseApplication):
 
 
 def arbiter(fork: BaseException, in_memory: bool = False, others: int = 0) -> Arbiter:
-    """An arbiter with so many processes, whose next fork raises this."""
+    """An arbiter that has this many other processes and whose next fork raises this error."""
 
     def fail(_arbiter: object, worker: Any) -> None:
         worker.tmp.close()
@@ -32,14 +32,14 @@ def arbiter(fork: BaseException, in_memory: bool = False, others: int = 0) -> Ar
 
 
 @pytest.mark.parametrize(("others", "code"), [(0, Arbiter.WORKER_BOOT_ERROR), (1, 1)])
-def test_a_process_that_cannot_begin_ends_the_server_only_if_it_is_the_first(others: int, code: int) -> None:
-    with pytest.raises(SystemExit) as ended:  # as in the new process
+def test_a_process_that_cannot_start_ends_the_server_only_if_it_is_the_first(others: int, code: int) -> None:
+    with pytest.raises(SystemExit) as ended:  # what the new process would raise
         arbiter(SystemExit(Arbiter.WORKER_BOOT_ERROR), others=others).spawn_worker()
     assert ended.value.code == code
 
 
 @pytest.mark.parametrize("in_memory", [False, True])
-def test_where_the_system_has_no_room_for_a_process_the_server_goes_on(in_memory: bool) -> None:
+def test_if_the_system_cannot_start_another_process_the_server_goes_on(in_memory: bool) -> None:
     short = arbiter(BlockingIOError(errno.EAGAIN, "no room"), in_memory)
     with capture_logs() as logs:
         for _ in range(2):

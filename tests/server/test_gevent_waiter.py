@@ -1,4 +1,4 @@
-"""What may take long to parse is parsed while the process serves others."""
+"""While a process parses a large body, it serves other requests."""
 
 import subprocess
 import sys
@@ -10,8 +10,8 @@ import pytest
 from legacy_queue.server.gevent_waiter import GeventWaiter
 
 
-def test_what_has_arrived_on_a_connection_is_read_between_two_steps_of_a_long_task() -> None:
-    """gevent's own ``sleep(0)`` returns 50 times before it looks at connections."""
+def test_between_two_steps_of_a_long_task_other_connections_are_read() -> None:
+    """gevent's own ``sleep(0)`` returns 50 times before gevent looks at connections."""
     ours, theirs = gevent.socket.socketpair()
     with ours, theirs:
         received = gevent.spawn(theirs.recv, 1)
@@ -58,6 +58,6 @@ print(during(lambda: app.test_client().put(url, data=blocks)))
 
 
 @pytest.mark.processes
-def test_another_request_goes_on_while_a_large_body_is_parsed() -> None:
+def test_another_request_is_answered_while_a_large_body_is_parsed() -> None:
     shown = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True).stdout
     assert shown.splitlines() == ["['another request', 'this request']"] * 2

@@ -1,4 +1,4 @@
-"""The source of each module of gunicorn whose internals this package uses is recorded here."""
+"""This package uses internals of some gunicorn modules. If their source changes, these tests fail."""
 
 import hashlib
 import inspect
@@ -9,8 +9,8 @@ from gunicorn import arbiter
 from gunicorn.http import body, message, parser, unreader, wsgi
 from gunicorn.workers import base, base_async, ggevent
 
-# The first digits of the hash of each module. When a test fails, read what gunicorn has changed, see that the
-# code that uses it is still right, and record the new hash.
+# The first digits of the hash of each module. If a test fails, read what gunicorn has changed, check that our
+# code still works with it, and record the new hash.
 RECORDED: dict[ModuleType, str] = {
     arbiter: "52f69bfc279f",
     base: "9a39e0e16d62",
@@ -25,5 +25,5 @@ RECORDED: dict[ModuleType, str] = {
 
 
 @pytest.mark.parametrize("module", RECORDED, ids=lambda module: module.__name__)
-def test_the_source_of_each_module_is_the_recorded_source(module: ModuleType) -> None:
+def test_the_source_of_each_used_gunicorn_module_is_unchanged(module: ModuleType) -> None:
     assert hashlib.sha256(inspect.getsource(module).encode()).hexdigest()[:12] == RECORDED[module]

@@ -1,4 +1,4 @@
-"""gunicorn's worker over real sockets. Only what depends on TLS runs with and without it."""
+"""Our gunicorn worker on real sockets. Tests run with and without TLS only if TLS makes a difference."""
 
 import json
 import socket
@@ -27,7 +27,7 @@ def served() -> Iterator[Served]:
 
 
 def head_of(length: int) -> bytes:
-    """A complete head of ``length`` bytes."""
+    """The complete head of a request, with ``length`` bytes."""
     head = GET + b"Connection: close\r\n"
     while length - len(head) > 2:
         size = min(8000, length - len(head) - 2)
@@ -36,7 +36,7 @@ def head_of(length: int) -> bytes:
 
 
 def line_of(length: int) -> bytes:
-    """A request with a request line of ``length`` bytes."""
+    """A request whose request line has ``length`` bytes."""
     return closing(b"GET /".ljust(length - 9, b"a") + b" HTTP/1.1\r\nHost: x\r\n")
 
 
@@ -64,20 +64,20 @@ def chunked(body: bytes) -> bytes:
     ],
     ids=lambda value: str(value)[:40],
 )
-def test_heads_and_the_framing_of_chunks_are_bounded(served: Served, sent: bytes, expected: int) -> None:
+def test_heads_and_the_framing_of_chunks_have_limits(served: Served, sent: bytes, expected: int) -> None:
     received = read_all(served.connect(sent))
     assert int(received.split()[1]) == expected
     assert expected == 200 or b"\r\nx-of-each-answer: yes\r\n" in received
 
 
-def test_no_header_of_a_client_changes_its_scheme_or_the_path(served: Served) -> None:
+def test_a_client_cannot_change_its_scheme_or_path_by_headers(served: Served) -> None:
     said = b"X-Forwarded-Proto: https\r\nX-Forwarded-Ssl: on\r\nSCRIPT_NAME: /a\r\nPATH_INFO: /b\r\n"
     assert read_all(served.connect(closing(GET + said))).split()[1] == b"200"
     environ = served.application.environs[-1]
     assert [environ[name] for name in ("wsgi.url_scheme", "SCRIPT_NAME", "PATH_INFO")] == ["http", "", "/"]
 
 
-def test_a_refusal_below_the_application_has_the_form_of_its_errors_or_of_azures(served: Served) -> None:
+def test_an_error_of_the_worker_has_the_form_of_the_queues_errors_or_of_azures(served: Served) -> None:
     for sent, code, of_azure in (
         (line_of(MAX_LINE + 1), "InputTooLarge", "RequestUrlFailedToParse"),
         (b"get / HTTP/1.1\r\n\r\n", "InvalidRequestArguments", "InvalidInput"),
@@ -94,7 +94,7 @@ def test_a_refusal_below_the_application_has_the_form_of_its_errors_or_of_azures
             assert etree.fromstring(body).findtext("Code") == of_azure
 
 
-def test_a_head_that_arrives_byte_by_byte_gets_no_more_time() -> None:
+def test_a_head_that_arrives_byte_by_byte_does_not_extend_the_timeout() -> None:
     with serving(request=0.3) as served:
         connection = served.connect(b"GET / HTTP/1.1\r\nX: ")
         connection.settimeout(0.01)
@@ -109,11 +109,11 @@ def test_a_head_that_arrives_byte_by_byte_gets_no_more_time() -> None:
         connection.settimeout(LONG)
         read_all(connection)
         for _ in range(100):
-            connection.sendall(b"x")  # a reset could take the answer away from a client that has not read it
+            connection.sendall(b"x")  # a reset here could destroy an answer that the client has not read yet
 
 
 def test_a_new_connection_replaces_the_oldest_idle_connection(either: Tls | None) -> None:
-    with serving(either, worker_connections=16) as served:  # 12, and 4 that are being replaced
+    with serving(either, worker_connections=16) as served:  # 12 connections, and 4 that are being replaced
         kept = served.connect(GET + b"\r\n")
         assert answer(kept).split()[1] == b"200"
         half = [served.connect(GET) for _ in range(40)]
@@ -125,7 +125,7 @@ def test_a_new_connection_replaces_the_oldest_idle_connection(either: Tls | None
             assert answer(connection).split()[1] == b"200", "the youngest stay"
 
 
-def test_a_new_connection_replaces_no_active_request() -> None:
+def test_a_new_connection_does_not_replace_an_active_request() -> None:
     with serving(worker_connections=16) as served, ThreadPoolExecutor(1) as client:
         served.application.may_answer.clear()
         asked: list[socket.socket] = []
@@ -138,7 +138,7 @@ def test_a_new_connection_replaces_no_active_request() -> None:
         assert late.result(LONG).split()[1] == b"200"
 
 
-def test_a_client_that_reads_nothing_of_its_answer_is_disconnected() -> None:
+def test_a_client_that_does_not_read_its_answer_is_disconnected() -> None:
     with serving(answer=SHORT) as served:
         served.application.answer = bytes(32 * 1024 * 1024)
         connection = served.connect(GET + b"\r\n")
@@ -150,7 +150,7 @@ def test_a_client_that_reads_nothing_of_its_answer_is_disconnected() -> None:
         assert len(received) < len(served.application.answer)
 
 
-def test_of_too_many_answers_that_wait_for_their_clients_the_one_that_waits_longest_is_given_up() -> None:
+def test_if_too_many_answers_wait_for_their_clients_the_oldest_answer_is_given_up() -> None:
     with serving() as served:
         served.application.answer = bytes(MAX_UNSENT // 2)
         first = served.connect(closing(GET))
@@ -168,7 +168,7 @@ def test_of_too_many_answers_that_wait_for_their_clients_the_one_that_waits_long
                 assert len(whole) > len(served.application.answer)
 
 
-def test_a_client_that_was_fast_gets_no_more_time_for_the_rest_of_its_body() -> None:
+def test_a_fast_beginning_gives_a_client_no_more_time_for_the_rest_of_its_body() -> None:
     client = Client(1_000_000)
     connection = ClientSocket(client, {}, Timeouts(), lambda: client.seconds)
     for _ in range(100):
@@ -182,7 +182,7 @@ def test_a_client_that_was_fast_gets_no_more_time_for_the_rest_of_its_body() -> 
     ("bytes_a_second", "pause", "is_too_slow"),
     [(1127, 0, True), (4000, 0, True), (4100, 0, False), (4100, 60, False)],
 )
-def test_a_body_times_out_below_the_rate_of_a_workers_link_but_not_by_pauses_of_the_server(
+def test_a_body_times_out_if_the_client_is_too_slow_but_not_if_the_server_pauses(
     bytes_a_second: int, pause: int, is_too_slow: bool
 ) -> None:
     client = Client(bytes_a_second)
@@ -195,7 +195,7 @@ def test_a_body_times_out_below_the_rate_of_a_workers_link_but_not_by_pauses_of_
 
 
 class Client:
-    """A connection that takes all answers, and on which some bytes come in each second of its own clock."""
+    """A connection that accepts all answers, and receives this many bytes in each second of its own clock."""
 
     def __init__(self, bytes_a_second: int = 0) -> None:
         self.seconds = 0.0
@@ -238,7 +238,7 @@ def test_an_idle_connection_is_closed_in_time() -> None:
         assert not logged
 
 
-def test_a_body_that_the_application_does_not_read_is_discarded_before_the_next_request_or_the_end() -> None:
+def test_an_unread_body_is_discarded_before_the_next_request_and_before_the_connection_closes() -> None:
     with serving() as served:
         served.application.reads = False
         post = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5000000\r\n"
@@ -247,7 +247,7 @@ def test_a_body_that_the_application_does_not_read_is_discarded_before_the_next_
         assert read_all(connection).count(b"HTTP/1.1 200") == 2
 
 
-def test_a_connection_is_closed_if_the_end_of_a_discarded_body_is_not_found() -> None:
+def test_if_the_end_of_a_discarded_body_is_not_found_the_connection_is_closed() -> None:
     with serving(request=SHORT) as served:
         served.application.reads = False
         for sent in (POST, b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nnone\r\n"):
@@ -255,7 +255,7 @@ def test_a_connection_is_closed_if_the_end_of_a_discarded_body_is_not_found() ->
             assert received.count(b"HTTP/1.1 ") == 1, "the request was answered already"
 
 
-def test_a_body_without_an_end_is_not_discarded_for_ever() -> None:
+def test_discarding_a_body_stops_after_a_while() -> None:
     with serving(idle=SHORT) as served:
         served.application.reads = False
         connection = served.connect(POST.replace(b"1000", b"9" * 30))
@@ -263,7 +263,7 @@ def test_a_body_without_an_end_is_not_discarded_for_ever() -> None:
             deque(map(connection.sendall, repeat(b"x", 1_000_000)), maxlen=0)
 
 
-def test_a_failure_of_the_application_is_500_and_logged_without_its_text() -> None:
+def test_an_error_of_the_application_is_a_500_and_logged_without_its_text() -> None:
     with serving() as served, capture_logs() as logged:
         served.application.failure = RuntimeError("secret")
         assert read_all(served.connect(GET + b"\r\n")).split()[1] == b"500"
@@ -272,7 +272,7 @@ def test_a_failure_of_the_application_is_500_and_logged_without_its_text() -> No
     assert "secret" not in str(line)
 
 
-def test_at_the_end_active_requests_are_answered_and_idle_connections_closed(either: Tls | None) -> None:
+def test_a_stopping_worker_answers_active_requests_and_closes_idle_connections(either: Tls | None) -> None:
     with serving(either) as served:
         idle = served.connect(GET + b"\r\n")
         answer(idle)
@@ -291,7 +291,8 @@ def test_at_the_end_active_requests_are_answered_and_idle_connections_closed(eit
 
 
 def _end(connection: socket.socket) -> None:
-    if isinstance(connection, ssl.SSLSocket):  # the tickets: with unread bytes a close would be a reset
+    # read the session tickets, because closing with unread bytes would be a reset
+    if isinstance(connection, ssl.SSLSocket):
         connection.settimeout(0)
         with suppress(ssl.SSLWantReadError):
             connection.recv(1)
@@ -323,7 +324,10 @@ def test_a_client_that_sends_its_next_request_counts_as_connected(either: Tls | 
 
 @contextmanager
 def active(tls: Tls | None) -> Iterator[tuple[socket.socket, Callable[[], bool]]]:
-    """A connection whose request is answered at the end of the context, and whether it is disconnected."""
+    """A connection with an active request, and whether it is disconnected.
+
+    The request is answered at the end.
+    """
     with serving(tls) as served:
         served.application.may_answer.clear()
         connection = served.connect(GET + b"\r\n")

@@ -1,4 +1,4 @@
-"""The local authority: what it makes, for which names it can sign, and when it is renewed."""
+"""The local certificate authority: what it creates, for which names it can sign, and when it is renewed."""
 
 import ssl
 import stat
@@ -43,7 +43,7 @@ def certificate(path: Path) -> x509.Certificate:
     return x509.load_pem_x509_certificate(path.read_bytes())
 
 
-def test_the_authority_lives_ten_years_and_the_server_certificate_ninety_days(tmp_path: Path) -> None:
+def test_the_authority_is_valid_for_ten_years_and_the_server_certificate_for_90_days(tmp_path: Path) -> None:
     authority = made(tmp_path / "tls", NAME)
     assert certificate(authority.certificate).not_valid_after_utc - NOW >= 3650 * DAY
     assert certificate(authority.server).not_valid_after_utc - NOW == 90 * DAY
@@ -52,7 +52,7 @@ def test_the_authority_lives_ten_years_and_the_server_certificate_ninety_days(tm
     assert modes == {0o600}, "every file is private"
 
 
-def test_nothing_is_written_again_until_a_month_before_the_end(tmp_path: Path) -> None:
+def test_certificates_are_renewed_a_month_before_they_expire(tmp_path: Path) -> None:
     authority = made(tmp_path)
     before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("*.pem")}
     made(tmp_path, now=NOW + 59 * DAY)
@@ -65,7 +65,9 @@ def test_nothing_is_written_again_until_a_month_before_the_end(tmp_path: Path) -
     assert authority.certificate.read_bytes() != of_authority, "it ends soon"
 
 
-def test_a_new_name_replaces_the_authority_by_one_for_all_names_and_is_logged(tmp_path: Path) -> None:
+def test_for_a_new_name_the_authority_is_replaced_by_one_for_all_names_and_the_log_says_so(
+    tmp_path: Path,
+) -> None:
     before = made(tmp_path, NAME).certificate.read_bytes()
     with capture_logs() as logs:
         authority = made(tmp_path, "other.example.com")
@@ -77,14 +79,17 @@ def test_a_new_name_replaces_the_authority_by_one_for_all_names_and_is_logged(tm
     assert "10.9.8.7" in names_in(authority.server)
 
 
-def test_servers_that_start_at_once_make_one_authority(tmp_path: Path) -> None:
+def test_servers_that_start_at_the_same_time_create_one_authority(tmp_path: Path) -> None:
     with ThreadPoolExecutor() as threads, capture_logs() as logs:
         list(threads.map(lambda _: made(tmp_path), range(4)))
     assert [line["event"] for line in logs].count("tls-authority-made") == 1
 
 
 def accepts(authority: LocalAuthority, file: Path, name: str) -> set[bool]:
-    """Whether each client, which trusts this authority alone, accepts a server with this certificate."""
+    """Whether clients that trust only this authority accept a server with this certificate.
+
+    The set has one value if all clients agree.
+    """
     settings = Settings(tls_cert=file, tls_key=file, storage="memory")
     client = ssl.create_default_context(cafile=authority.certificate)
     with serving(Tls(ServerTls(settings).context, client)) as served:
@@ -99,11 +104,11 @@ def accepts(authority: LocalAuthority, file: Path, name: str) -> set[bool]:
             except ssl.SSLCertVerificationError:
                 return False
 
-        return {by_python(), by_node("node"), by_node(NODE_6)}  # the last has OpenSSL 1.0.2
+        return {by_python(), by_node("node"), by_node(NODE_6)}  # Node.js 6 has OpenSSL 1.0.2
 
 
 @pytest.mark.processes
-def test_clients_of_the_authority_accept_its_names_and_no_other_that_it_has_signed(tmp_path: Path) -> None:
+def test_clients_accept_the_names_of_the_authority_even_if_it_signed_other_names(tmp_path: Path) -> None:
     authority = made(tmp_path, NAME)
     other = "elsewhere.example.com"
     forged = tmp_path / "forged.pem"

@@ -1,4 +1,4 @@
-"""The log on standard error: JSON, or text at a terminal, also of libraries."""
+"""The log on standard error is JSON, or text on a terminal. Libraries' entries have the same form."""
 
 import json
 import subprocess
@@ -32,7 +32,7 @@ except ValueError as error:
 
 
 @pytest.mark.processes
-def test_each_line_is_json_when_standard_error_is_no_terminal() -> None:
+def test_if_standard_error_is_not_a_terminal_each_log_line_is_json() -> None:
     command = [sys.executable, "-c", LOGGED]
     errors = subprocess.run(command, capture_output=True, text=True, check=True).stderr
     lines = [json.loads(line) for line in errors.splitlines()]
@@ -48,9 +48,9 @@ def test_each_line_is_json_when_standard_error_is_no_terminal() -> None:
     assert lines[0]["timestamp"].endswith("Z")
 
 
-def test_an_event_is_a_line_for_a_person_with_control_characters_escaped() -> None:
+def test_on_a_terminal_a_log_line_is_readable_and_its_control_characters_are_escaped() -> None:
     def rendered(event: str, level: str, **fields: Any) -> str:
-        now = datetime(2018, 3, 4, 12, 34, 56, 789_000)  # noqa: DTZ001  what the wall clock says
+        now = datetime(2018, 3, 4, 12, 34, 56, 789_000)  # noqa: DTZ001  the local time
         return Text(False, lambda: now)(None, "", {"event": event, "level": level, **fields})
 
     request = {"method": "PUT", "path": "/\x1b[31m\x9b", "endpoint": "createTask", "request_id": "an-id"}

@@ -1,4 +1,4 @@
-"""TLS as the worker serves it: handshakes, ends, and the answer to a client without TLS."""
+"""TLS in our gunicorn worker: handshakes, closed connections, and clients without TLS."""
 
 import os
 import ssl
@@ -32,19 +32,23 @@ def test_http_on_the_port_of_https_is_a_400_that_says_so(served: Served) -> None
     assert b"this port speaks https" in said
 
 
-def test_a_handshake_that_is_not_done_in_time_is_closed(tls: Tls) -> None:
+def test_a_connection_whose_handshake_takes_too_long_is_closed(tls: Tls) -> None:
     with serving(tls, request=SHORT) as served:
         assert read_all(served.plain(b"\x16\x03\x01\x02\x00")) == b""
 
 
-def test_a_client_is_served_while_the_oldest_half_handshakes_are_closed(tls: Tls) -> None:
-    with serving(tls, worker_connections=16) as served:  # 12, and 4 that are being replaced
+def test_if_too_many_handshakes_are_unfinished_the_oldest_are_closed_and_a_new_client_is_served(
+    tls: Tls,
+) -> None:
+    with serving(tls, worker_connections=16) as served:  # 12 connections, and 4 that are being replaced
         half = [served.plain(b"\x16\x03\x01\x02\x00\x01") for _ in range(50)]
         assert answer(served.connect(GET + b"\r\n")).startswith(b"HTTP/1.1 200")
         assert [read_all(connection) for connection in half[:30]] == [b""] * 30
 
 
-def test_the_application_sees_https_and_an_answer_ends_with_close_notify(served: Served, tls: Tls) -> None:
+def test_the_application_gets_https_as_scheme_and_an_answer_ends_with_close_notify(
+    served: Served, tls: Tls
+) -> None:
     with tls.client.wrap_socket(
         served.plain(), server_hostname="localhost", suppress_ragged_eofs=False
     ) as connection:
@@ -53,7 +57,7 @@ def test_the_application_sees_https_and_an_answer_ends_with_close_notify(served:
     assert served.application.environs[-1]["wsgi.url_scheme"] == "https"
 
 
-def test_a_connection_that_breaks_breaks_no_other(tls: Tls) -> None:
+def test_a_broken_connection_does_not_affect_others(tls: Tls) -> None:
     with serving(tls) as served:
         served.application.answer = bytes(32 * 1024 * 1024)
         slow, broken = (served.connect(closing(GET)) for _ in range(2))
@@ -64,14 +68,14 @@ def test_a_connection_that_breaks_breaks_no_other(tls: Tls) -> None:
 
 
 def configured(folder: Path) -> Settings:
-    """Settings with a certificate of the operator."""
+    """Settings with the operator's own certificate."""
     LocalAuthority(folder / "own", ()).ensure(NOW)
     file = folder / "own/server.pem"
     return Settings(tls_cert=file, tls_key=file, storage="memory")
 
 
 def shown(server: ServerTls) -> bytes:
-    """The certificate that the server sends on a new connection."""
+    """The certificate that the server shows to a new connection."""
     client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     client.check_hostname, client.verify_mode = False, ssl.CERT_NONE
     to_client, to_server = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -94,7 +98,7 @@ def test_a_certificate_is_renewed_while_the_server_serves(tmp_path: Path) -> Non
     assert shown(server) != before
 
 
-def test_a_configured_certificate_that_is_replaced_is_loaded(tmp_path: Path) -> None:
+def test_a_configured_certificate_is_loaded_again_when_its_file_is_replaced(tmp_path: Path) -> None:
     server = ServerTls(configured(tmp_path))
     before = shown(server)
     file = tmp_path / "own/server.pem"
@@ -117,7 +121,7 @@ def test_a_configured_certificate_that_is_replaced_is_loaded(tmp_path: Path) -> 
         (lambda path: path.write_text("-----BEGIN ENCRYPTED PRIVATE KEY-----\n"), "not encrypted"),
     ],
 )
-def test_a_certificate_that_cannot_be_used_is_refused_at_the_start(
+def test_an_unusable_certificate_is_refused_at_the_start(
     tmp_path: Path, make: Callable[[Path], object], said: str
 ) -> None:
     settings = configured(tmp_path)
@@ -128,7 +132,7 @@ def test_a_certificate_that_cannot_be_used_is_refused_at_the_start(
         ServerTls(settings)
 
 
-def test_a_damaged_file_of_the_authority_is_refused_at_the_start(tmp_path: Path) -> None:
+def test_a_damaged_authority_file_is_refused_at_the_start(tmp_path: Path) -> None:
     settings = Settings(tls="auto", data_dir=tmp_path)
     ServerTls(settings)
     (tmp_path / "tls/server.pem").write_text("half of a file")
@@ -136,12 +140,12 @@ def test_a_damaged_file_of_the_authority_is_refused_at_the_start(tmp_path: Path)
         ServerTls(settings)
 
 
-def test_a_public_url_that_the_certificate_does_not_name_is_refused(tmp_path: Path) -> None:
+def test_a_public_url_whose_host_is_not_in_the_certificate_is_refused(tmp_path: Path) -> None:
     settings = Settings(tls="auto", data_dir=tmp_path, public_url="https://queue.example.com")
     with pytest.raises(SettingsError, match=r"add --tls-name queue\.example\.com"):
         ServerTls(settings)
     ServerTls(replace(settings, tls_name=("queue.example.com",)))
-    ServerTls(settings)  # from now on the certificate has this name
+    ServerTls(settings)  # accepted, because now the certificate has this name
     for url in ("https://localhost:8080", "https://[0:0::0:1]", "http://other.example.com", None):
         ServerTls(replace(settings, public_url=url))
     with pytest.raises(SettingsError, match=r"add --tls-name 192\.0\.2\.1"):

@@ -1,4 +1,4 @@
-"""The plugin in a suite of another project: pytest in a process of its own, two workers of pytest-xdist."""
+"""The plugin in another project's test suite, in a process of its own with two pytest-xdist workers."""
 
 import re
 import subprocess
@@ -17,7 +17,7 @@ pytest_plugins = ["pytester"]
 
 TOKEN = "an-access-token-that-is-never-shown"
 
-# a worker of pytest-xdist runs this file, another worker runs MARKED
+# one worker of pytest-xdist runs this file, the other runs MARKED
 DEFAULTS = """
 import sys
 import unittest
@@ -122,7 +122,7 @@ SAID = (
 
 
 @pytest.mark.processes
-def test_a_suite_of_another_project_gets_fixtures_and_reports(
+def test_another_projects_test_suite_gets_the_fixtures_and_reports(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     [newest_client] = python_of_today().parents[1].glob("lib/*/site-packages")
@@ -145,13 +145,13 @@ def test_a_suite_of_another_project_gets_fixtures_and_reports(
     assert ours == [], "a traceback ends where the test calls the package"
 
 
-def test_a_report_has_no_picture_where_none_can_be_written() -> None:
+def test_if_pictures_cannot_be_written_a_report_has_none() -> None:
     test: Any = SimpleNamespace(nodeid="test_one.py::test", config="without a cache")
     assert _pictures(test, LegacyQueue(), 0) == ""
 
 
 @pytest.mark.processes
-def test_without_the_fixtures_nothing_is_imported_but_the_plugin() -> None:
+def test_if_the_fixtures_are_not_used_only_the_plugin_is_imported() -> None:
     program = "import pytest, sys; before = set(sys.modules); import legacy_queue.pytest_plugin; "
     program += "print(*sorted(set(sys.modules) - before))"
     said = subprocess.check_output([sys.executable, "-c", program], text=True)

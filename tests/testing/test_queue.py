@@ -1,4 +1,4 @@
-"""The methods of LegacyQueue, on the fixture that users have."""
+"""The methods of LegacyQueue, called through the fixture that users get."""
 
 import threading
 from datetime import timedelta
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import requests
 
-import tests.clients.python  # noqa: F401  which makes the client of 2017 run on this Python
+import tests.clients.python  # noqa: F401  the import makes the client of 2017 run on this Python
 from legacy_queue.credentials import ANONYMOUS
 from legacy_queue.domain.ids import slugid
 from legacy_queue.queue_client import QueueClient
@@ -46,7 +46,9 @@ def test_a_task_is_claimed_reclaimed_and_reported_with_each_protocol(
     assert legacy_queue.messages("builds") == []
 
 
-def test_a_wait_for_what_will_not_be_fails_at_once_with_the_story(legacy_queue: LegacyQueue) -> None:
+def test_waiting_for_a_state_that_cannot_come_fails_immediately_and_shows_the_history(
+    legacy_queue: LegacyQueue,
+) -> None:
     task_id = legacy_queue.create_task()
     run = legacy_queue.claim()
     assert run
@@ -72,7 +74,7 @@ def test_a_wait_that_times_out_shows_runs_messages_and_requests(legacy_queue: Le
         legacy_queue.wait_for_event("task-running", f"primary.{task_id}.#", timeout=0.2)
 
 
-def test_a_summary_waits_for_an_answer_once() -> None:
+def test_a_summary_waits_only_once_for_a_server_that_does_not_answer() -> None:
     process: Any = SimpleNamespace(check=lambda: None, warnings=list)
     with answering((0, "")) as url:
         first, *more = summarize(QueueClient(f"{url}/v1", ANONYMOUS), (), process, 1).splitlines()
@@ -90,7 +92,7 @@ def test_wait_for_event_finds_an_event_before_and_during_the_wait(legacy_queue: 
     creating.join()
 
 
-def test_events_are_found_and_waited_for_with_a_broker_too(rabbitmq: RabbitMQ) -> None:
+def test_with_a_broker_events_can_still_be_listed_and_waited_for(rabbitmq: RabbitMQ) -> None:
     with LegacyQueue(amqp_url=rabbitmq.url, project=f"kit-{slugid()}") as queue:
         task_id = queue.create_task()
         creating = threading.Timer(0.1, queue.cancel, [task_id])
@@ -102,7 +104,7 @@ def test_events_are_found_and_waited_for_with_a_broker_too(rabbitmq: RabbitMQ) -
 
 
 @pytest.mark.parametrize(("status", "left"), [(503, 1), (409, 0)])
-def test_the_deployed_protocol_deletes_the_message_of_a_refused_claim(
+def test_with_the_deployed_protocol_a_refused_claim_deletes_its_message(
     legacy_queue: LegacyQueue, status: int, left: int
 ) -> None:
     legacy_queue.create_task()
@@ -120,7 +122,9 @@ def test_a_fault_that_never_fired_causes_a_warning(legacy_queue: LegacyQueue) ->
     legacy_queue.fault("claimTask", status=503).remove()
 
 
-def test_skipping_expires_the_claims_of_the_test_and_follows_dependencies(legacy_queue: LegacyQueue) -> None:
+def test_wait_for_with_skip_expires_the_tests_own_claims_and_follows_dependencies(
+    legacy_queue: LegacyQueue,
+) -> None:
     first = legacy_queue.create_task(retries=1)
     second = legacy_queue.create_task(dependencies=[first], requires="all-resolved", worker_type="second")
     for _ in range(2):
@@ -134,7 +138,9 @@ def test_skipping_expires_the_claims_of_the_test_and_follows_dependencies(legacy
     assert legacy_queue.status(first)["runs"][1].get("reasonResolved") == "claim-expired"
 
 
-def test_no_time_is_skipped_while_a_worker_is_at_work(legacy_queue: LegacyQueue) -> None:
+def test_wait_for_with_skip_does_not_move_the_clock_while_a_worker_has_the_task(
+    legacy_queue: LegacyQueue,
+) -> None:
     task_id = legacy_queue.create_task()
     worker = legacy_queue.client()
     work = {"workerGroup": "another", "workerId": "worker", "tasks": 1}
@@ -149,7 +155,7 @@ def test_no_time_is_skipped_while_a_worker_is_at_work(legacy_queue: LegacyQueue)
 
 
 @pytest.mark.legacy_queue(storage="azurite")
-def test_azurite_storage_does_all_but_move_the_clock(legacy_queue: LegacyQueue) -> None:
+def test_with_azurite_storage_everything_works_except_moving_the_clock(legacy_queue: LegacyQueue) -> None:
     for protocol in PROTOCOLS:
         task_id = legacy_queue.create_task(worker_type="builds")
         for _ in range(2):

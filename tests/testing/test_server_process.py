@@ -1,4 +1,4 @@
-"""The server of a test suite: its settings, its start and its end."""
+"""The server process of a test suite: its settings, its start and its end."""
 
 import importlib.metadata
 import json
@@ -45,7 +45,7 @@ def children() -> set[int]:
 
 
 def failure(queue: LegacyQueue) -> ServerFailed | None:
-    """The error that says that the server has ended; None while its processes are ending."""
+    """The error that says that the server has ended. None while it is still ending."""
     try:
         queue.now()
     except ServerFailed as failed:
@@ -55,7 +55,7 @@ def failure(queue: LegacyQueue) -> ServerFailed | None:
     return None
 
 
-def test_the_server_gets_settings_as_variables_and_inherits_none_of_the_user(
+def test_the_server_gets_its_settings_as_variables_and_inherits_none_of_the_users(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("LEGACY_QUEUE_CLAIM_TIMEOUT", "1s")
@@ -72,10 +72,10 @@ def test_the_server_gets_settings_as_variables_and_inherits_none_of_the_user(
     }
 
 
-def test_a_server_that_has_ended_says_so_and_is_started_again_for_the_next_test(
+def test_if_the_server_has_ended_the_error_says_so_and_the_next_test_gets_a_new_server(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")  # it is not used
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")  # the test kit must not use it
     before = children()
     with LegacyQueue() as queue:
         [pid] = children() - before
@@ -89,7 +89,7 @@ def test_a_server_that_has_ended_says_so_and_is_started_again_for_the_next_test(
         assert queue.events() == []
 
 
-def test_the_server_ends_with_the_process_that_started_it_and_leaves_no_file(tmp_path: Path) -> None:
+def test_the_server_ends_when_the_process_that_started_it_ends_and_leaves_no_file(tmp_path: Path) -> None:
     command = [sys.executable, "-c", HOLDS_A_SERVER]
     env = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": str(Path(__file__).parents[2])}
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=env) as owner:
@@ -100,14 +100,14 @@ def test_the_server_ends_with_the_process_that_started_it_and_leaves_no_file(tmp
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_suite_needs_nothing_but_requests_if_the_server_runs_in_another_python(tmp_path: Path) -> None:
+def test_a_test_suite_needs_only_requests_if_the_server_runs_in_another_python(tmp_path: Path) -> None:
     files = [Path(str(file)) for name in NEEDED for file in importlib.metadata.files(name) or ()]
     site = Path(requests.__file__).parents[1]
     for name in {file.parts[0] for file in files} - {".."}:
         (tmp_path / name).symlink_to(site / name)
     (tmp_path / "legacy_queue").symlink_to(Path(__file__).parents[2] / "legacy_queue")
     env = {**os.environ, "PYTHONPATH": str(tmp_path), "LEGACY_QUEUE_PYTHON": sys.executable}
-    # -S: without the packages of this environment
+    # -S hides the packages of this environment
     done = subprocess.run([sys.executable, "-S", "-c", SUITE], env=env, capture_output=True, text=True)
     assert (done.stdout, done.returncode) == ("completed\n", 0), done.stderr
 
@@ -124,7 +124,7 @@ def test_a_suite_needs_nothing_but_requests_if_the_server_runs_in_another_python
         ),
     ],
 )
-def test_a_server_that_does_not_start_says_why(
+def test_the_error_for_a_server_that_does_not_start_says_why(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, does: str | None, timeout: float, why: str
 ) -> None:
     python = tmp_path / "python"

@@ -1,4 +1,4 @@
-"""How a worker reads Azure's messages, and answers that are none of the queue."""
+"""How the sample worker reads Azure's messages, and answers that do not come from the queue."""
 
 import base64
 import json
@@ -15,7 +15,7 @@ from tests.cli.command_runner import answering
 
 TASK_ID = "fN1SbArXTPSVFNUvaOlinQ"
 
-# In the form of Azure's own documentation of Get Messages, with a message of this queue in it.
+# The example in Azure's documentation of Get Messages, with one of our messages in it.
 AZURE_ANSWER = """\ufeff<?xml version="1.0" encoding="utf-8"?>\
 <QueueMessagesList><QueueMessage><MessageId>5974b586-0df3-4e2d-ad0c-18e3892bfca2</MessageId>\
 <InsertionTime>Fri, 09 Oct 2009 21:04:30 GMT</InsertionTime>\
@@ -26,7 +26,7 @@ AZURE_ANSWER = """\ufeff<?xml version="1.0" encoding="utf-8"?>\
 </MessageText></QueueMessage></QueueMessagesList>""".encode()
 
 
-def test_a_message_is_read_from_azures_xml_with_its_byte_order_mark_and_no_secret_is_in_its_repr() -> None:
+def test_a_message_is_read_from_azures_xml_with_a_byte_order_mark_and_its_repr_shows_no_secret() -> None:
     [message] = parse_messages(AZURE_ANSWER)
     assert message.message_id == "5974b586-0df3-4e2d-ad0c-18e3892bfca2"
     assert message.receipt == "YzQ4Yzg1MDItYTc0Ny00OWNjLTkxYTUtZGM0MDFiZDAwYzEw+/="
@@ -35,7 +35,7 @@ def test_a_message_is_read_from_azures_xml_with_its_byte_order_mark_and_no_secre
     assert message.text not in repr(message)
 
 
-def test_a_document_type_is_refused_with_the_entities_that_it_declares() -> None:
+def test_xml_with_a_document_type_and_entities_is_refused() -> None:
     entities = b'<!DOCTYPE x [<!ENTITY a SYSTEM "file:///etc/passwd"><!ENTITY b "&a;&a;&a;&a;">]>'
     xml = entities + AZURE_ANSWER.partition(b"?>")[2].replace(b"<MessageText>", b"<MessageText>&a;&b;")
     with pytest.raises(ElementTree.ParseError, match="a document type"):
@@ -46,12 +46,12 @@ def test_a_document_type_is_refused_with_the_entities_that_it_declares() -> None
     "content",
     ["not JSON", "[]", f'{{"taskId": "{TASK_ID}"}}', '{"taskId": "../../evil-elsewhere0", "runId": 0}'],
 )
-def test_a_text_that_names_no_run_is_no_work(content: str) -> None:
+def test_a_message_that_names_no_run_is_not_work(content: str) -> None:
     for text in (content, base64.b64encode(content.encode()).decode()):
         assert PolledMessage("id", "receipt", text).work() is None
 
 
-def test_a_delete_url_has_the_message_id_and_the_encoded_receipt() -> None:
+def test_a_delete_url_gets_the_message_id_and_the_encoded_receipt() -> None:
     urls = {"signedDeleteUrl": "http://a/{{messageId}}?popreceipt={{popReceipt}}&sig=s"}
     assert PolledMessage("i d", "a+/=", "").delete_url(urls) == "http://a/i%20d?popreceipt=a%2B%2F%3D&sig=s"
 
@@ -63,15 +63,15 @@ def client_of(url: str) -> QueueClient:
 
 
 def test_a_reclaimed_task_has_the_new_credentials_of_the_answer() -> None:
-    """With the old ones a report would be refused."""
+    """With the old credentials, a report would be refused."""
     old, new = ({"clientId": "task", "accessToken": token, "certificate": "{}"} for token in ("old", "new"))
     claim = {"status": {"taskId": TASK_ID}, "runId": 0, "takenUntil": "then", "credentials": old, "task": {}}
     with answering((200, json.dumps({"takenUntil": "later", "credentials": new}))) as url:
         assert client_of(url).reclaim_task(claim) == {**claim, "takenUntil": "later", "credentials": new}
 
 
-def test_an_answer_that_cannot_be_read_is_no_answer_of_the_queue() -> None:
-    with answering(*[(200, "<p>We are back soon.<br>")] * 3) as url:  # of a proxy, for people
+def test_an_answer_that_is_not_json_counts_as_no_answer() -> None:
+    with answering(*[(200, "<p>We are back soon.<br>")] * 3) as url:  # an HTML page of a proxy
         client = client_of(url)
         poll = partial(client.poll, {"signedPollUrl": f"{url}?"})
         for ask in (client.poll_task_urls, client.claim_work, poll):

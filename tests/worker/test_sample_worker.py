@@ -1,4 +1,4 @@
-"""The sample worker with real commands and a real queue. ``conform`` judges it by the rules."""
+"""The sample worker with real commands and a real queue. tests/conform judges it by the rules."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -50,7 +50,10 @@ def work(
     max_tasks: int = 1,
     **settings: Any,
 ) -> Steps:
-    """Run a worker to its end; its steps. ``at_run`` is called as it runs a task, ``at_poll`` as it polls."""
+    """Run a worker until it ends. Returns its steps.
+
+    It calls ``at_run`` when it runs a task, and ``at_poll`` when it polls.
+    """
     steps: Steps = []
 
     def on_step(step: str, **fields: Any) -> None:
@@ -83,12 +86,12 @@ def results(queue: LegacyQueue, task_id: str) -> list[str]:
 
 
 def written(file: Path) -> list[int]:
-    """The numbers of the file, when a command has written a whole line to it."""
+    """Wait until a command has written a whole line to the file. Returns the line's numbers."""
     wait_until(lambda: file.exists() and file.read_text().endswith("\n"))
     return [int(word) for word in file.read_text().split()]
 
 
-def test_a_command_gets_its_env_its_task_and_run_id_and_no_secret_of_the_worker(
+def test_a_command_gets_its_env_its_task_id_and_run_id_but_no_secret_of_the_worker(
     legacy_queue: LegacyQueue, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     monkeypatch.setenv("TASKCLUSTER_ACCESS_TOKEN", "the-workers-own-token")
@@ -102,7 +105,9 @@ def test_a_command_gets_its_env_its_task_and_run_id_and_no_secret_of_the_worker(
     assert log.content in capfdbinary.readouterr().out
 
 
-def test_a_payload_that_cannot_be_run_is_malformed_and_no_env_is_shown(legacy_queue: LegacyQueue) -> None:
+def test_a_payload_that_cannot_be_run_is_malformed_and_the_log_does_not_show_its_env(
+    legacy_queue: LegacyQueue,
+) -> None:
     tasks = [legacy_queue.create_task(payload=payload) for payload in MALFORMED]
     work(legacy_queue, max_tasks=len(tasks), capacity=4)
     assert [results(legacy_queue, task_id) for task_id in tasks] == [["malformed-payload"]] * len(tasks)
@@ -111,7 +116,7 @@ def test_a_payload_that_cannot_be_run_is_malformed_and_no_env_is_shown(legacy_qu
 
 
 @pytest.mark.parametrize(("then", "result"), [("true", "completed"), (LONG_COMMAND, "failed")])
-def test_the_children_of_a_command_are_killed_when_it_ends_or_its_max_run_time_is_over(
+def test_the_child_processes_of_a_command_are_killed_when_it_ends_or_runs_for_too_long(
     legacy_queue: LegacyQueue, tmp_path: Path, then: str, result: str
 ) -> None:
     pids = tmp_path / "pids"
@@ -123,7 +128,7 @@ def test_the_children_of_a_command_are_killed_when_it_ends_or_its_max_run_time_i
 
 
 @pytest.mark.parametrize(("left", "before"), [(1200, 180), (540, 180), (180, 60), (6, 2)])
-def test_a_claim_is_reclaimed_three_minutes_before_its_end_or_after_two_thirds_of_less(
+def test_a_claim_is_reclaimed_three_minutes_before_taken_until_or_if_it_is_short_after_two_thirds(
     left: int, before: int
 ) -> None:
     taken_until = datetime.now(UTC) + timedelta(seconds=left)
@@ -132,7 +137,7 @@ def test_a_claim_is_reclaimed_three_minutes_before_its_end_or_after_two_thirds_o
 
 
 class SlowUpload(QueueClient):
-    """An upload takes until a reclaim of its claim has succeeded or was refused."""
+    """A client whose upload lasts until the claim was reclaimed, or the reclaim was refused."""
 
     def __init__(self, *, is_refused: bool) -> None:
         self.reported: list[str] = []
@@ -158,7 +163,7 @@ class SlowUpload(QueueClient):
 @pytest.mark.parametrize(
     ("is_refused", "reported"), [(False, ["completed with the credentials of the reclaim"]), (True, [])]
 )
-def test_a_claim_is_reclaimed_during_an_upload_and_nothing_is_reported_when_it_is_lost(
+def test_a_claim_is_reclaimed_during_an_upload_and_nothing_is_reported_if_it_is_lost(
     is_refused: bool, reported: list[str]
 ) -> None:
     client = SlowUpload(is_refused=is_refused)
@@ -169,12 +174,12 @@ def test_a_claim_is_reclaimed_during_an_upload_and_nothing_is_reported_when_it_i
         if step == "reclaim":
             client.reclaimed.set()
 
-    taken_until = datetime.now(UTC) + timedelta(seconds=1.4)  # it is reclaimed after a second
+    taken_until = datetime.now(UTC) + timedelta(seconds=1.4)  # the worker reclaims it after a second
     TaskRun(client, {**claim, "takenUntil": format_time(taken_until)}, notify, Event(), Lock()).run()
     assert client.reported == reported
 
 
-def test_a_worker_that_stops_kills_the_task_reports_it_and_does_not_claim_its_retry(
+def test_a_stopping_worker_kills_its_task_reports_it_and_does_not_claim_the_retry(
     legacy_queue: LegacyQueue, tmp_path: Path
 ) -> None:
     pid = tmp_path / "pid"
@@ -195,7 +200,9 @@ def test_a_worker_that_stops_kills_the_task_reports_it_and_does_not_claim_its_re
     assert has_ended(*written(pid))
 
 
-def test_a_declared_file_is_an_artifact_with_the_type_of_its_name(legacy_queue: LegacyQueue) -> None:
+def test_a_declared_file_becomes_an_artifact_whose_content_type_follows_from_its_name(
+    legacy_queue: LegacyQueue,
+) -> None:
     types = {
         "public/a.txt": "text/plain",
         "public/a.json": "application/json",
@@ -214,15 +221,15 @@ def test_a_declared_file_is_an_artifact_with_the_type_of_its_name(legacy_queue: 
         assert (found.headers["Content-Type"], found.content) == (content_type, bytes(300_000))
 
 
-def test_a_deployed_worker_keeps_the_message_of_a_claim_without_an_answer(legacy_queue: LegacyQueue) -> None:
-    """Conform does not show it: its worker repeats the claim until it is answered."""
+def test_a_deployed_worker_keeps_the_message_if_its_claim_gets_no_answer(legacy_queue: LegacyQueue) -> None:
+    """conform cannot show this, because its worker repeats the claim until it gets an answer."""
     legacy_queue.create_task(payload={"command": "true"})
     legacy_queue.fault("claimTask", status=503, times=1)
     work(legacy_queue, at_poll=SampleWorker.stop, protocol="deployed")
     assert len(legacy_queue.messages()) == 1
 
 
-def test_a_task_without_a_declared_file_fails_and_its_other_files_are_uploaded(
+def test_if_a_declared_file_is_missing_the_task_fails_and_the_other_files_are_uploaded(
     legacy_queue: LegacyQueue,
 ) -> None:
     missing = ["x", "x" * 300, "\0", ".", "/etc/hostname", "pipe"]
@@ -246,7 +253,7 @@ def test_a_task_whose_log_cannot_be_uploaded_fails(legacy_queue: LegacyQueue) ->
     assert results(legacy_queue, task_id) == ["failed"]
 
 
-def test_a_failure_is_a_step_with_the_queues_sentence_and_no_step_contains_a_secret(
+def test_a_failure_step_has_the_queues_error_message_and_no_step_has_a_secret(
     legacy_queue: LegacyQueue,
 ) -> None:
     for command in ("true", "exit 1", "true"):
