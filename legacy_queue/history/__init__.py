@@ -1,4 +1,5 @@
-"""The life of a task for people, in words and as a picture, made from what the queue answers.
+"""What happened to a task, in words and as a picture, made from the answer of inspectTask.
 
-The pages show it, and so do the reports of the test kit and of conform, which import nothing of the server.
+The pages, the commands, and the reports of the test kit and of conform show it. Only the pages run in the
+server, so nothing here imports it.
 """

@@ -170,7 +170,7 @@ class _Picture:
                 self._line("moved", self._right, index, self._y(moment["movedTo"]))
         task_id = self._status["taskId"]
         yield f'<ol class="history" aria-label="What happened to task {task_id}">'
-        shown = self._runs if self._pitch == 16 else self._runs[::10]
+        shown = self._runs if self._pitch == 16 else self._runs[10::10]  # else they would touch
         names = [
             _name(_MESSAGE - 9, "msg"),
             *(_name(self._lane(run_id) - 3, str(run_id)) for run_id in shown),

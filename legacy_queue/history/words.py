@@ -22,7 +22,7 @@ _MESSAGE = {
 
 
 def shortened(story: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
-    """The first and the last entries of a long history. One entry between them counts those left out."""
+    """The first and the last entries of a long history. An entry between them says how many are left out."""
     others = story[_FIRST:-_LAST]
     if len(others) < 2:
         return story
@@ -50,7 +50,7 @@ def request_words(request: Mapping[str, Any]) -> str:
     run = f" of run {request['runId']}" if "runId" in request else ""
     by = requester(request)
     reason = request.get("reason", "")
-    # the reason of an answer that a fault gave already names the fault
+    # if a fault gave the answer, its reason names the fault already
     fault = f" (fault {request['fault']})" if request.get("fault", "") not in reason else ""
     words = [str(request["status"] or "no answer"), request.get("code")]
     answer = " ".join(filter(None, words)) + (f", {reason}" if reason else "") + fault

@@ -155,7 +155,7 @@ def life(browser: Chrome) -> Picture:
     """A task whose worker dies after two reclaims, and which another worker completes."""
     with _signed_in(browser) as queue:
         pool = "gecko-3/b-linux"
-        name = {"name": "build-linux64/opt"}
+        name = {"name": "build-linux64/opt", "description": "An optimized build for Linux"}
         task_id = queue.create_task(task_queue_id=pool, priority="high", metadata=name)
         queue.advance("40s")
         run = queue.claim(task_queue_id=pool, protocol="draft", worker_group="us-west-2", worker_id="doomed")

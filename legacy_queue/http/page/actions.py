@@ -1,4 +1,4 @@
-"""The buttons on a task's page. Each sends a form that makes a call of the API.
+"""The buttons on a task's page. Each sends a form that calls the API.
 
 The form has a token against forgery, and the caller needs the scopes of the call.
 """
@@ -79,14 +79,14 @@ def act_on_task(call: Call) -> Response:
     site = call.authorize()
     body = call.body
     if not site.sign_in.is_own(call.environ, body["token"]):
-        raise InsufficientScopes("the form is not of this session: load the page again")
+        raise InsufficientScopes("this form belongs to another session: load the page again")
     target = ACTIONS[body["action"]]
     sent = None
     if target is change_task_priority:
         sent = {"newPriority": body["newPriority"]}
     elif target is move_clock:
         if not site.control:
-            raise InputError("action: the clock can be moved with --control only")
+            raise InputError("action is clock, but only a server with --control can move its clock")
         left = given(body, "until", parse_time) - site.control.clock.state().now
         sent = {"advance": f"{max(left // MILLISECOND, 0) + 1}ms"}
     record_of(call.environ).endpoint = target.name
