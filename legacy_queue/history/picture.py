@@ -97,6 +97,7 @@ STYLE = """.history { list-style: none; margin: 0; padding: 0 0 10px }
 .history li > svg { height: 0; min-height: 100%; position: relative; top: 10px; overflow: visible }
 .history svg, .legend svg { fill: none; stroke: currentColor; stroke-width: 1.5px }
 .history a { color: inherit; text-decoration: none }
+.history line { shape-rendering: crispEdges }
 .history small { display: block }
 .legend { columns: 16rem 3 } .legend p { margin: 0; break-after: avoid }
 .legend ul { list-style: none; padding: 0 }
