@@ -91,11 +91,15 @@ class Journal:
             return entries[-limit:]
         return [entry for entry in entries if entry["sequence"] > after][:limit]
 
-    def counts(self, name: str, chosen: Mapping[str, str]) -> Counter[str]:
-        """How many requests each value of the selector ``name`` would select beside the other ones."""
-        others = {other: value for other, value in chosen.items() if other != name}
-        found = [_selected_by(entry, name) for entry in [*self._entries] if _is_chosen(entry, others)]
-        return Counter(value for value in found if value)
+    def counts(self, chosen: Mapping[str, str]) -> Mapping[str, Counter[str]]:
+        """For each selector, how many requests each of its values selects together with the others chosen."""
+        counts = {name: Counter[str]() for name in SELECTORS}
+        for entry in [*self._entries]:
+            unmet = [name for name, value in chosen.items() if not _is_chosen(entry, {name: value})]
+            for name in SELECTORS if not unmet else unmet if len(unmet) == 1 else ():
+                if value := _selected_by(entry, name):
+                    counts[name][value] += 1
+        return counts
 
 
 def _is_chosen(entry: Mapping[str, Any], chosen: Mapping[str, str]) -> bool:

@@ -349,13 +349,15 @@ def requests_page(call: Call, site: Site) -> Values:
     journal = site.journal
     chosen = {name: call.query[name] for name in SELECTORS if name in call.query}
     found = journal.requests(SIZE, None, chosen)
-    counts = {name: journal.counts(name, chosen) for name in SELECTORS if name != "taskId"}
-    failed = counts.pop("failed")
+    counts = journal.counts(chosen)
     return {
         "requests": found[: -_REQUESTS - 1 : -1],
         "total": len(found),
-        "failed": failed,
-        "filters": {name: sorted(count.most_common(_MAX_FILTERS)) for name, count in counts.items()},
+        "failed": counts["failed"],
+        "filters": {
+            name: sorted(counts[name].most_common(_MAX_FILTERS))
+            for name in ("endpoint", "taskQueueId", "caller")
+        },
         "selectors": SELECTORS,
         "requester": requester,
         "kept": SIZE,
