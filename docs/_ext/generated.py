@@ -107,7 +107,7 @@ def endpoints(page: str = "") -> str:
 def index() -> str:
     """A row for each method, by its name, with a link to its section, and the clients that have it.
 
-    The anchors are those that the sections had when all methods were on one page.
+    It keeps the anchors from the time when all methods were on one page, for links from elsewhere.
     """
     rows = []
     for name, endpoint in sorted(SERVED.items(), key=lambda item: item[0].lower()):
@@ -261,7 +261,7 @@ _AT_MOST_ONE = {  # lists that have one value, or none if the sentence does not 
 
 
 def _errors(endpoint: Endpoint) -> str:
-    """The errors that follow from the declaration; the description has those of the task's state."""
+    """The errors that follow from the declaration. The description names those of the task's state."""
     statuses = ["400"] if endpoint.args or endpoint.query or endpoint.input else []
     statuses += ["401", "403"] if endpoint.scopes is not None else []
     statuses += ["404"] if _NAMING & set(endpoint.args) else []

@@ -15,7 +15,7 @@ _MIN_USES = 3  # an object of several properties that is in so many bodies gets 
 def table(name: str) -> str:
     """The properties of a body. A property of an inner object is named like ``status.runs[].state``."""
     rules = [rule for rule in map(_rule, SCHEMAS[name].get("allOf", ())) if rule]
-    choice = "\nThe `storageType` decides which properties are there besides it:\n\n" if rules else ""
+    choice = "\nThe `storageType` decides which other properties are required:\n\n" if rules else ""
     return _table(SCHEMAS[name]) + choice + "".join(rules)
 
 

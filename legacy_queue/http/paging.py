@@ -32,9 +32,9 @@ def page_answer(
     pattern: str,
     ask: Callable[[str, int, RenderItem], Page[str]],
     to_wire: ToWire,
-    beside: Mapping[str, str] = MappingProxyType({}),
+    header: Mapping[str, str] = MappingProxyType({}),
 ) -> Response:
-    """Returns the page of ``ask`` as the list ``name``, next to the properties ``beside``.
+    """Returns the page of ``ask`` as the list ``name``, after the properties in ``header``.
 
     ``ask`` gets the position after which the page begins ("" for the first page), the limit, and a function
     that renders an item. ``to_wire`` makes the item ready for JSON. Every position matches the pattern.
@@ -46,7 +46,7 @@ def page_answer(
         int(call.query.get("limit", _MAX_LIMIT)),
         lambda item: to_json(call.shaped({name: to_wire(item)})[name]),
     )
-    properties = {**beside, **({} if page.total is None else {"total": page.total})}
+    properties = {**header, **({} if page.total is None else {"total": page.total})}
     if page.after is not None:
         properties["continuationToken"] = token_of(call, page.after)
     start = to_json(call.shaped({**properties, name: []})).removesuffix(b"]}")
@@ -73,8 +73,8 @@ def path_page_answer(
 def token_of(call: Call, position: str) -> str:
     """The continuationToken of the page that begins after the position.
 
-    Its second half shows by mistake cut, changed or mixed up tokens. It is no protection: a client can
-    compute it.
+    Its second half reveals a token that was cut or changed, or that belongs to another list. It catches
+    mistakes only: a client can compute it.
     """
     text = base64.urlsafe_b64encode(position.encode()).decode().rstrip("=")
     check = hashlib.sha256("\n".join((call.endpoint.name, _list_id(call), position)).encode()).hexdigest()

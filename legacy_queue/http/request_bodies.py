@@ -46,7 +46,7 @@ _MAX_FORM = 64 * 1024  # bytes
 _MAX_FIELDS = 10
 
 
-def beside_others(waiter: Waiter, body: bytes, act: Callable[[], Result]) -> Result:
+def without_blocking(waiter: Waiter, body: bytes, act: Callable[[], Result]) -> Result:
     """Returns what ``act`` returns. If the body is large, ``act`` does not hold up other requests."""
     return waiter.run_long(lambda: _without_collections(act)) if len(body) > _LARGE else act()
 

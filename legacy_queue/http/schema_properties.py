@@ -132,8 +132,8 @@ def object_of(required: str = "", optional: str = "", **own: Schema) -> Schema:
     }
 
 
-def page_of(name: str, item: Schema, beside: str = "", optional: str = "") -> Schema:
-    return object_of(f"{beside} {name}", f"{optional} continuationToken", **{name: array(item)})
+def page_of(name: str, item: Schema, first: str = "", optional: str = "") -> Schema:
+    return object_of(f"{first} {name}", f"{optional} continuationToken", **{name: array(item)})
 
 
 DEFINITION = "created deadline payload metadata"

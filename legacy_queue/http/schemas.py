@@ -227,7 +227,7 @@ SCHEMAS: dict[str, Schema] = {
     "task-completed-request": object_of("", "success"),
     "task-exception-request": object_of("reason", reason=enum(f"{REASONS} resources-unavailable")),
     "list-task-group-response": page_of("tasks", _TASK, "taskGroupId", "schedulerId expires sealed"),
-    "list-dependent-tasks-response": page_of("tasks", _TASK, beside="taskId"),
+    "list-dependent-tasks-response": page_of("tasks", _TASK, first="taskId"),
     "tasks-request": object_of("", "taskIds", taskIds=array(PROPERTIES["taskId"], maxItems=1000)),
     "tasks-statuses-response": page_of("statuses", object_of("taskId status")),
     "tasks-response": page_of("tasks", object_of("taskId task")),

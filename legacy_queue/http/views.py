@@ -29,7 +29,7 @@ from legacy_queue.domain.scopes import may_satisfy, reference
 from legacy_queue.http.endpoint import Call, Endpoint
 from legacy_queue.http.fault_injection import FaultInjection
 from legacy_queue.http.parameters import PARAMETERS
-from legacy_queue.http.request_bodies import MAX_BODY, beside_others, form, parse, validate
+from legacy_queue.http.request_bodies import MAX_BODY, form, parse, validate, without_blocking
 from legacy_queue.http.request_log import Environ, RequestRecord, record_of
 from legacy_queue.http.schemas import SCHEMAS
 from legacy_queue.http.site import Site
@@ -135,7 +135,7 @@ class EndpointViews:
             if endpoint.scopes is not None and identity is None and not is_open:
                 raise failure or endpoint.refusal(None, json.dumps(reference(endpoint.scopes)))
             waiter = self._site.services.waiter
-            body = beside_others(waiter, raw, partial(_checked_body, endpoint, raw, environ, record))
+            body = without_blocking(waiter, raw, partial(_checked_body, endpoint, raw, environ, record))
         if endpoint.by_body:
             endpoint = endpoint.by_body(body)
             record.endpoint = endpoint.name

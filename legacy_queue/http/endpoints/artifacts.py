@@ -62,12 +62,14 @@ _listing = partial(endpoint, "GET", query=PAGED, output="list-artifacts-response
 def create_artifact(call: Call) -> Reply:
     """Record an artifact of a run. The answer says how to upload it.
 
-    You can repeat the call safely: you get new URLs. You can create an expired artifact again. ``expires``
-    may be up to 15 minutes in the past. A repeated call may make these changes; any other is a 409:
+    You can repeat the call safely: you get new URLs. A repeated call may make these changes; any other change
+    is a 409:
 
     - a later ``expires``;
     - another ``contentLength`` of an s3 or object artifact;
     - another ``url`` of a reference, or a link in its place.
+
+    ``expires`` may be up to 15 minutes in the past. You can create an expired artifact again.
     """
     return _as_creator(call).create(call.task_id, call.run_id, call.params["name"], call.body)
 

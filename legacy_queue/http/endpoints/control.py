@@ -172,12 +172,14 @@ def list_requests(call: Call) -> Reply:
 def put_message(call: Call) -> Reply:
     """Put a wrong message into a queue of a pool. It is visible at once and expires after an hour.
 
-    These are the kinds; ``priority`` is ``lowest`` by default:
+    These are the kinds:
 
     - ``poisoned``: it is not the message of any task;
     - ``forged``: it is signed with another secret;
     - ``foreign``: its task belongs to another pool;
     - ``doubled``: it is a second message for the last run of a task.
+
+    ``priority`` is ``lowest`` by default.
     """
     messages = _control(call).messages
     queue = WorkQueue(*call.pool, call.body.get("priority", PRIORITIES[-1]))

@@ -127,9 +127,9 @@ def list_task_group(call: Call) -> Reply:
     services = call.authorize().services
     task_group_id = call.params["taskGroupId"]
     group = services.groups.find(task_group_id)
-    beside = group_wire(group) if group else call.params
+    header = group_wire(group) if group else call.params
     ask = partial(services.listing.group, task_group_id)
-    return page_answer(call, "tasks", TASK_ID, ask, _listed, beside)
+    return page_answer(call, "tasks", TASK_ID, ask, _listed, header)
 
 
 @_listing(
