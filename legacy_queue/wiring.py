@@ -385,7 +385,7 @@ def _service_settings(
         has_todays_events=settings.event_shape == "today",
         max_polls=4 if settings.is_embedded else 32,
         # embedded storage shows by itself what other processes write
-        tells_offers=not settings.is_embedded,
+        announces_offers=not settings.is_embedded,
     )
 
 

@@ -34,7 +34,7 @@ class ServiceSettings:
     # Azure mostly waits.
     max_polls: int = 4
     # whether processes announce new messages to each other, because storage does not
-    tells_offers: bool = False
+    announces_offers: bool = False
 
     def policy(self, provisioner_id: str, worker_type: str) -> str:
         """Returns ``required`` if a claimTask of the pool must prove that it received the message.

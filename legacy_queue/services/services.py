@@ -81,7 +81,7 @@ class Services:
         self.publisher = EventPublisher(broker, self.event_buffer, is_todays=settings.has_todays_events)
         self.ledger = Ledger(clock)
         self.processes = Processes(storage.processes, tasks, storage.groups, self.ledger, clock)
-        offers = Offers(self.processes, clock) if settings.tells_offers else None
+        offers = Offers(self.processes, clock) if settings.announces_offers else None
         self.poller = WorkPoller(storage.work_queues, clock, waiter, self.gate, settings.max_polls, offers)
         self.offer_watch = OfferWatch(self.poller, clock, self.account.version, offers)
 

@@ -241,7 +241,7 @@ def test_a_waiting_poll_gets_a_task_that_another_process_wrote_to_the_same_file(
 def test_a_waiting_poll_gets_the_last_task_that_another_process_announced_before_it_stopped(
     harness: Harness,
 ) -> None:
-    here, there = (harness.replica(claim_work_wait=60 * SECOND, tells_offers=True) for _ in range(2))
+    here, there = (harness.replica(claim_work_wait=60 * SECOND, announces_offers=True) for _ in range(2))
     task_id = slugid()
     with waiting(here, ALICE) as claimed:
         wait_until(here.poller.waiting)

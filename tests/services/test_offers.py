@@ -77,12 +77,12 @@ def test_a_process_that_has_not_read_the_rows_for_a_while_does_not_rely_on_them(
     for _ in range(3):
         world.clock.advance(5 * SECOND)
         process.exchange()
-    assert offers.is_told(BEGAN)
+    assert offers.knows_offers_since(BEGAN)
     world.clock.advance(10 * SECOND)
-    assert not offers.is_told(BEGAN)
+    assert not offers.knows_offers_since(BEGAN)
     process.exchange()
-    assert offers.is_told(BEGAN + 25 * SECOND)
-    assert not offers.is_told(BEGAN + 24 * SECOND)
+    assert offers.knows_offers_since(BEGAN + 25 * SECOND)
+    assert not offers.knows_offers_since(BEGAN + 24 * SECOND)
 
 
 def test_an_offer_stays_in_the_row_for_longer_than_other_processes_rely_on_their_last_reading(

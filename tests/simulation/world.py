@@ -340,7 +340,7 @@ class Process:
         storage = with_stores(storage, processes=ProcessStore(table, self.clock, f"p{number:04}"))
         broker = cast(Broker, _Port(self, Broker, world.broker, "broker", "broker", "broker"))
         waiter = VirtualWaiter(world.time, self.resume)
-        settings = replace(world.settings, tells_offers=True)
+        settings = replace(world.settings, announces_offers=True)
         self.services = Services(storage, broker, self.clock, waiter, settings)
         self.background = self.services.background(world.intervals)
 

@@ -60,8 +60,8 @@ log = structlog.get_logger()
 
 POLL_LEASE = timedelta(seconds=20)  # of a polled message; a claim takes less, even with retries
 POLL_INTERVAL = timedelta(seconds=0.9)  # so work from other processes is found and claimed in a second
-MAX_ASKED = 200  # empty queues that are polled in a second
-MAX_ASKED_IF_TOLD = 1  # the same, if other processes announce their offers
+MAX_EMPTY_POLLS = 200  # empty queues that are polled in a second
+MAX_EMPTY_POLLS_IF_ANNOUNCED = 1  # the same, if other processes announce their offers
 _MARGIN = timedelta(seconds=0.1)  # queues that become due within this time are polled together
 _CHECK_INTERVAL = timedelta(seconds=5)  # how often a connection is checked, besides before each message
 _MAX_MESSAGES = 32  # Azure's limit for one receive
@@ -325,7 +325,11 @@ class WorkPoller:
         """
         now = self._clock.monotonic()
         since = min(pool.empty.values(), default=now)
-        asked = MAX_ASKED_IF_TOLD if self._offers and self._offers.is_told(since) else MAX_ASKED
+        asked = (
+            MAX_EMPTY_POLLS_IF_ANNOUNCED
+            if self._offers and self._offers.knows_offers_since(since)
+            else MAX_EMPTY_POLLS
+        )
         # with more pools, each is polled less often
         interval = max(POLL_INTERVAL, timedelta(seconds=len(pool.queues) * len(self._pools) / asked))
         pool.empty = {queue: at for queue, at in pool.empty.items() if at + interval > now + _MARGIN}

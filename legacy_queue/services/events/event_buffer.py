@@ -61,8 +61,8 @@ class EventBuffer:
         # bytes of the payloads
         self._size = 0
         self._last = 0
-        # None while nobody waits for news
-        self._news: threading.Event | None = None
+        # None while nobody waits for the next events
+        self._next_events: threading.Event | None = None
 
     def append(self, events: Sequence[Event]) -> None:
         """Add the events in this order, and drop the oldest ones if there are too many."""
@@ -77,7 +77,7 @@ class EventBuffer:
                 self._size += len(payload)
                 while len(self._events) > MAX_EVENTS or self._size > MAX_EVENTS_SIZE:
                     self._size -= len(self._events.popleft().payload)
-        if self._news:  # whoever begins to wait after this has read these events
+        if self._next_events:  # whoever begins to wait after this has read these events
             self.end_waits()
 
     @property
@@ -106,19 +106,19 @@ class EventBuffer:
             page = islice(self._events, first - dropped, max(0, end - dropped))
             return BufferPage([*page], end, wanted < dropped)
 
-    def news(self) -> threading.Event:
+    def next_events(self) -> threading.Event:
         """Returns a flag that the next events, or ``end_waits``, will set. Get it before you read events."""
         with self._lock:
-            if self._news is None:
-                self._news = threading.Event()
-            return self._news
+            if self._next_events is None:
+                self._next_events = threading.Event()
+            return self._next_events
 
     def end_waits(self) -> None:
-        """Wake all who wait for news."""
+        """Wake all who wait for the next events."""
         with self._lock:
-            news, self._news = self._news, None
-        if news:
-            news.set()
+            flag, self._next_events = self._next_events, None
+        if flag:
+            flag.set()
 
 
 def _first(now: datetime) -> int:

@@ -83,7 +83,7 @@ class EventStreams:
             yield None
             read = 0.0
             while True:
-                news = self._buffer.news()  # before the events are read, so that none is missed
+                next_events = self._buffer.next_events()  # before the events are read, so that none is missed
                 is_last = self._stopping.is_set() or is_disconnected()
                 until = self._buffer.last
                 if position != until:
@@ -95,7 +95,7 @@ class EventStreams:
                 if is_last:
                     return
                 yield None
-                self._waiter.wait(news, self._tick)
+                self._waiter.wait(next_events, self._tick)
         finally:
             self._admission.release(names)
 

@@ -20,7 +20,7 @@ from legacy_queue.domain.task import Run, Task
 from legacy_queue.domain.times import duration_words, format_time
 
 _MAX_NAMES = 5  # in a sentence
-_MAY_COME = timedelta(minutes=5)  # for so long after its last call, an idle worker counts as alive
+_IDLE_IS_ALIVE_FOR = timedelta(minutes=5)  # for so long after its last call, an idle worker counts as alive
 _SIMILAR = 0.8  # of difflib's ratio: my-wroker is 0.9 of my-worker
 
 
@@ -203,7 +203,7 @@ def _obstacles(task: Task, run: Run, facts: Facts) -> Iterator[Wait]:
         until = min(ends)
         why = f"Every worker that has claimed for {pool} is quarantined: {names}."
         yield Wait("quarantined", f"{why} The first quarantine ends at {format_time(until)}.", until)
-    yield from _misled(pool, workers, facts)
+    yield from _running_canceled(pool, workers, facts)
     refused = _refused(workers, run.scheduled)
     if facts.is_proof_required and refused:
         names = ", ".join(refused[:_MAX_NAMES])
@@ -219,7 +219,7 @@ def never_polled(pool: str, asked: tuple[str, ...]) -> str:
     return why + (f" Workers ask for {near[0]}." if near else "")
 
 
-def _misled(pool: str, workers: Sequence[Caller], facts: Facts) -> Iterator[Wait]:
+def _running_canceled(pool: str, workers: Sequence[Caller], facts: Facts) -> Iterator[Wait]:
     """Names the workers that still run canceled tasks, unless another worker may come."""
     shown: list[str] = []
     ends: list[datetime] = []
@@ -232,7 +232,7 @@ def _misled(pool: str, workers: Sequence[Caller], facts: Facts) -> Iterator[Wait
         if is_canceled and resolved and until and caller.last_call <= resolved and facts.now < until:
             shown.append(f"{caller.name} runs {task_id}")
             ends.append(until)
-        elif facts.now - caller.last_call < _MAY_COME:
+        elif facts.now - caller.last_call < _IDLE_IS_ALIVE_FOR:
             return
     if shown:
         what = "tasks that were canceled or are past their deadline"

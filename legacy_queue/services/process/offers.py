@@ -26,7 +26,7 @@ from legacy_queue.services.process.processes import Processes
 
 # How long an offer stays in the row. A process that has read the rows within half of that has missed none.
 _KEPT = timedelta(seconds=20)
-_TOLD_FOR = _KEPT / 2
+_COMPLETE_FOR = _KEPT / 2
 # When a process is found dead, all messages that it had received are visible again after this time. It may
 # have received one, hidden for 20 s, just before its next beat was due.
 _UNTIL_VISIBLE = timedelta(seconds=20) + BEAT - DEAD_AFTER + timedelta(seconds=1)
@@ -42,13 +42,13 @@ class Offers:
         self._clock = clock
         # offers that are not in the row yet, and when the message of each is visible
         self._noted: SimpleQueue[tuple[timedelta, WorkQueue]] = SimpleQueue()
-        self._untold: set[tuple[timedelta, WorkQueue]] = set()
+        self._unannounced: set[tuple[timedelta, WorkQueue]] = set()
         # what the row says: for each queue the number of the last offer, and when it was made
-        self._told: dict[WorkQueue, tuple[int, timedelta]] = {}
+        self._announced: dict[WorkQueue, tuple[int, timedelta]] = {}
         self._number = 0
         # since when this process knows all offers of the others, and when it last read them
-        self._heard_since = _LONG_AGO
-        self._heard = _LONG_AGO
+        self._complete_since = _LONG_AGO
+        self._read_at = _LONG_AGO
         # the number of the last known offer of each other process
         self._numbers: dict[str, int] = {}
         self._departures = 0
@@ -59,9 +59,9 @@ class Offers:
         """Record that the queue has a new message, which is visible after ``delay``."""
         self._noted.put((self._clock.monotonic() + delay + _ROUNDING if delay else _NOW, queue))
 
-    def is_told(self, since: timedelta) -> bool:
+    def knows_offers_since(self, since: timedelta) -> bool:
         """Whether this process knows all that the others have offered since then."""
-        return self._heard_since <= since and self._is_within(_TOLD_FOR, self._heard)
+        return self._complete_since <= since and self._is_within(_COMPLETE_FOR, self._read_at)
 
     def exchange(
         self, poll: Callable[[WorkQueue], None], poll_all: Callable[[], None], *, waits: bool
@@ -73,28 +73,30 @@ class Offers:
         """
         now = self._clock.monotonic()
         while not self._noted.empty():
-            self._untold.add(self._noted.get())
-        offers = {offer for offer in self._untold if offer[0] <= now}
+            self._unannounced.add(self._noted.get())
+        offers = {offer for offer in self._unannounced if offer[0] <= now}
         if offers:
-            self._tell(offers, now)
+            self._announce(offers, now)
         for visible, queue in offers:
             if visible > _NOW:
                 poll(queue)
         if waits:
-            self._hear(now, poll, poll_all)
+            self._read_announcements(now, poll, poll_all)
 
-    def _tell(self, offers: set[tuple[timedelta, WorkQueue]], now: timedelta) -> None:
+    def _announce(self, offers: set[tuple[timedelta, WorkQueue]], now: timedelta) -> None:
         self._number += 1
-        kept = {queue: offer for queue, offer in self._told.items() if now - offer[1] < _KEPT}
-        self._told = {**kept, **{queue: (self._number, now) for _, queue in offers}}
-        self._processes.tell({queue: number for queue, (number, _) in self._told.items()})
-        self._untold -= offers
+        kept = {queue: offer for queue, offer in self._announced.items() if now - offer[1] < _KEPT}
+        self._announced = {**kept, **{queue: (self._number, now) for _, queue in offers}}
+        self._processes.announce({queue: number for queue, (number, _) in self._announced.items()})
+        self._unannounced -= offers
 
-    def _hear(self, now: timedelta, poll: Callable[[WorkQueue], None], poll_all: Callable[[], None]) -> None:
+    def _read_announcements(
+        self, now: timedelta, poll: Callable[[WorkQueue], None], poll_all: Callable[[], None]
+    ) -> None:
         self._processes.read_others()
-        if not self._is_within(_TOLD_FOR, self._heard):
-            self._heard_since = now
-        self._heard = now
+        if not self._is_within(_COMPLETE_FOR, self._read_at):
+            self._complete_since = now
+        self._read_at = now
         numbers = {}
         for row in self._processes.others():
             last = self._numbers.get(row.process, 0)

@@ -206,7 +206,7 @@ class Processes:
         if not self._is_within(BEAT, self._written):
             self._writes.add([])
 
-    def tell(self, offers: Mapping[WorkQueue, int]) -> None:
+    def announce(self, offers: Mapping[WorkQueue, int]) -> None:
         """Announce in the row of this process what it has offered. Raises ServiceUnavailable."""
         self._offers = offers
         self._writes.add([])

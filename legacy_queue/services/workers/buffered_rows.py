@@ -22,7 +22,7 @@ log = structlog.get_logger()
 
 _MAX_ATTEMPTS = 10
 _MAX_AGE = timedelta(seconds=5)  # how old the row may be that a call reads
-_MAX_KNOWN = 10_000  # rows in the cache
+_MAX_CACHED = 10_000  # rows in the cache
 _MAX_NOTED = 1000  # buffered changes of a row
 
 Key = TypeVar("Key")
@@ -46,7 +46,7 @@ class BufferedRows(Generic[Key, AnyRow]):
         self._lock = Lock()
         self._writes = Lock()
         # the last known row, and when it was read or written
-        self._known: SharedLruCache[Key, tuple[AnyRow | None, timedelta]] = SharedLruCache(_MAX_KNOWN)
+        self._cached: SharedLruCache[Key, tuple[AnyRow | None, timedelta]] = SharedLruCache(_MAX_CACHED)
 
     def note(self, key: Key, change: Callable[[AnyRow], AnyRow]) -> None:
         """Keep the change until ``flush`` writes it."""
@@ -76,20 +76,20 @@ class BufferedRows(Generic[Key, AnyRow]):
         except Exception:
             log.exception("worker-not-recorded", path=_path(key))
 
-    def known(self, key: Key) -> AnyRow | None:
+    def cached(self, key: Key) -> AnyRow | None:
         """Returns the row as this process last wrote or read it."""
-        row, _ = self._known.get(key) or (None, None)
+        row, _ = self._cached.get(key) or (None, None)
         return row
 
     def recent(self, key: Key) -> AnyRow | None:
         """Returns the row as it was at most five seconds ago. Raises ServiceUnavailable."""
         now = self._clock.monotonic()
-        row, known_at = self._known.get(key) or (None, None)
+        row, known_at = self._cached.get(key) or (None, None)
         if known_at is None or now - known_at >= _MAX_AGE:
             row = None
             with suppress(Corrupt):  # the row is logged and left as it is
                 row = self._load(key)
-            self._known.put(key, (row, now))
+            self._cached.put(key, (row, now))
         return row
 
     def change(self, key: Key, change: Callable[[AnyRow], AnyRow]) -> AnyRow:
@@ -99,7 +99,7 @@ class BufferedRows(Generic[Key, AnyRow]):
         Corrupt.
         """
         now = self._clock.now()
-        stored = self.known(key)
+        stored = self.cached(key)
         for _ in range(_MAX_ATTEMPTS):
             stored = stored or self._load(key)
             row = change(stored or self._new(key, now))
@@ -109,7 +109,7 @@ class BufferedRows(Generic[Key, AnyRow]):
             except (AlreadyExists, Changed):
                 stored = None
                 continue
-            self._known.put(key, (row, self._clock.monotonic()))
+            self._cached.put(key, (row, self._clock.monotonic()))
             return row
         raise ServiceUnavailable(f"{_path(key)} is being changed by many callers, try again")
 

@@ -65,13 +65,13 @@ class Workers:
     def record_activity(self, path: PoolPath | WorkerPath) -> None:
         """Record, at most every half hour, that the pool or worker and its parents are active."""
         now = self._clock.now()
-        known = self._rows.known(path)
+        cached = self._rows.cached(path)
 
         def active(row: WorkerRow) -> WorkerRow:
             record = row.record.alive(now)
             return replace(row, record=record if record.is_active_in(now) else record.active(now))
 
-        if known is None or not known.record.is_active_in(now):
+        if cached is None or not cached.record.is_active_in(now):
             for each in (*parents(path), path):
                 self._rows.note(each, active)
 
