@@ -1,4 +1,4 @@
-"""The credentials of a client, with which a worker, the commands and the test kit sign their requests."""
+"""The credentials of a client. A worker, the commands and the test kit sign their requests with them."""
 
 import base64
 import secrets
@@ -14,7 +14,7 @@ from legacy_queue.domain import hawk
 
 @dataclass(frozen=True)
 class Credentials:
-    """A clientId and its accessToken, with a certificate (JSON text) when they are temporary."""
+    """A clientId and its accessToken. Temporary credentials also have a certificate (JSON text)."""
 
     client_id: str
     access_token: str = field(repr=False)
@@ -26,14 +26,15 @@ class Credentials:
 
     @property
     def ext(self) -> str:
-        """The ``ext`` of Hawk, without which a certificate is not used."""
+        """The ``ext`` of Hawk, which carries the certificate to the server; empty without one."""
         as_object = f'{{"certificate": {self.certificate}}}'
         return base64.b64encode(as_object.encode()).decode() if self.certificate else ""
 
     def sign(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
-        """Sign the target and the body as they go over the wire: an ``auth`` of requests.
+        """Sign a request, with its target and body as they are sent. This is an ``auth`` for requests.
 
-        ANONYMOUS leaves the request unsigned, also where ~/.netrc has credentials: Azure would refuse them.
+        ANONYMOUS leaves the request unsigned, even if ~/.netrc has credentials, because Azure would refuse
+        those.
         """
         if not self.client_id:
             return request

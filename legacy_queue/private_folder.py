@@ -1,7 +1,7 @@
-"""Private folders and files: only their owner may read them. What others may have written is refused.
+"""Private folders and files, which only their owner may read. A file that others may have written is refused.
 
-A folder of root's in which others may write, such as /tmp or a container's empty volume, can be used: each
-file in it has to be ours.
+A folder that belongs to root may be writable by others, as /tmp or an empty volume of a container is. It can
+be used: each file in it must then be ours.
 """
 
 import errno
@@ -13,13 +13,13 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-UMASK = stat.S_IRWXG | stat.S_IRWXO  # takes all permissions of others
+UMASK = stat.S_IRWXG | stat.S_IRWXO  # removes all permissions of others
 _LOCK_INTERVAL = 0.02  # seconds between two attempts
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 class InUse(Exception):
-    """Another process holds the lock; the message is its id."""
+    """Another process holds the lock. The message is the id of that process."""
 
 
 class NotOurs(PermissionError):
@@ -30,10 +30,10 @@ class NotOurs(PermissionError):
 
 
 def make_private(folder: Path) -> bool:
-    """Create the folder and its missing parents with mode 0700; an existing folder gets that mode.
+    """Create the folder and its missing parents with mode 0700, or give an existing folder this mode.
 
-    Returns whether others may write into it all the same: it is root's. Raises OSError, and NotOurs as
-    ``check_folder`` does.
+    Returns True if others may write into it nevertheless, because the folder belongs to root. Raises OSError,
+    and NotOurs as ``check_folder`` does.
     """
     _refuse_links(folder)
     folder = folder.resolve()
@@ -46,28 +46,30 @@ def make_private(folder: Path) -> bool:
 
 
 def check_folder(folder: Path) -> None:
-    """Raises NotOurs for a folder of another user, a way to it by their link, or one open to them.
+    """Raises NotOurs if the folder belongs to another user, is reached by their link, or is writable by
+    others.
 
-    A folder of root's passes, and one where users cannot replace each other's files. Raises OSError.
+    A folder of root passes, and so does one in which users cannot replace each other's files (the sticky
+    bit). Raises OSError.
     """
     _refuse_links(folder)
     status = folder.stat()
     if status.st_uid not in (0, os.geteuid()):
         raise NotOurs(folder, "it belongs to another user")
     if status.st_uid and status.st_mode & _OTHERS_WRITE and not status.st_mode & stat.S_ISVTX:
-        raise NotOurs(folder, "others may write into it, until chmod go-w")
+        raise NotOurs(folder, "other users may write into it: run chmod go-w")
 
 
 def check_file(path: Path) -> None:
-    """Raises NotOurs if the file, or a link to it, is another user's or open to others. It may be missing."""
+    """Raises NotOurs if others own or may write the file, or own a link to it. A missing file passes."""
     with suppress(FileNotFoundError):
         if path.is_symlink() and path.lstat().st_uid != os.geteuid():
-            raise NotOurs(path, "it is another user's link")
+            raise NotOurs(path, "it is a link of another user")
         _check(path, path.stat())
 
 
 def tighten(path: Path) -> None:
-    """Take the permissions of others from a file or folder; ignores links and missing files."""
+    """Remove the permissions of others from a file or a folder. Links and missing files are left alone."""
     with suppress(FileNotFoundError):
         status = path.lstat()
         is_ours = status.st_uid == os.geteuid() and not status.st_mode & stat.S_ISVTX
@@ -76,21 +78,23 @@ def tighten(path: Path) -> None:
 
 
 def private_opener(path: str, flags: int) -> int:
-    """For ``open``: a new file has mode 0600, and a link is not followed."""
+    """An opener for ``open``: a new file gets mode 0600, and a link is refused."""
     return os.open(path, flags | os.O_NOFOLLOW, 0o600)
 
 
 def read_private(path: Path) -> bytes:
-    """The content of the file. Raises NotOurs as ``check_file`` does, and for a link; OSError."""
+    """The content of the file. Raises NotOurs as ``check_file`` does and for any link, and OSError."""
     if path.is_symlink():
         raise NotOurs(path, "it is a link")
-    with open(private_opener(str(path), os.O_RDONLY | os.O_NONBLOCK), "rb") as file:  # a pipe would block
+    with open(
+        private_opener(str(path), os.O_RDONLY | os.O_NONBLOCK), "rb"
+    ) as file:  # without NONBLOCK, a pipe would block
         _check(path, os.fstat(file.fileno()))
         return file.read()
 
 
 def write_private(path: Path, text: str) -> None:
-    """Put a new file with mode 0600 in the place of what is there. Raises OSError."""
+    """Replace the file, or create it, with mode 0600. Raises OSError."""
     new = path.with_name(f"{path.name}.{secrets.token_hex(4)}.new")
     try:
         with open(new, "x", opener=private_opener) as file:
@@ -101,10 +105,11 @@ def write_private(path: Path, text: str) -> None:
 
 
 def lock_private(path: Path, timeout: float = 0) -> int:
-    """The descriptor of the file, locked as long as any process has it open. Makes its folder private.
+    """Lock the file and return its descriptor. The lock lasts as long as any process has the descriptor open.
 
-    Waits ``timeout`` seconds for another process. Raises InUse, OSError. A lock of filelock ends with the
-    process that took it, while the processes that it has forked still serve the files.
+    Makes the folder of the file private. Waits up to ``timeout`` seconds for another process, then raises
+    InUse. Raises OSError. The package filelock would not do: its lock ends with the process that took it,
+    while the processes that this one has forked still serve the files.
     """
     make_private(path.parent)
     lock = private_opener(str(path), os.O_CREAT | os.O_RDWR)
@@ -129,15 +134,15 @@ def lock_private(path: Path, timeout: float = 0) -> int:
 
 def _check(path: Path, status: os.stat_result) -> None:
     if not stat.S_ISREG(status.st_mode):
-        raise OSError(errno.EINVAL, "it is no file", str(path))
+        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
     if status.st_uid != os.geteuid():
         raise NotOurs(path, "it belongs to another user")
     if status.st_mode & _OTHERS_WRITE:
-        raise NotOurs(path, "others may write to it, until chmod go-w")
+        raise NotOurs(path, "other users may write to it: run chmod go-w")
 
 
 def _refuse_links(folder: Path) -> None:
     path = folder.absolute()
     for link in filter(Path.is_symlink, (path, *path.parents)):
         if link.lstat().st_uid not in (0, os.geteuid()):
-            raise NotOurs(link, "it is another user's link")
+            raise NotOurs(link, "it is a link of another user")

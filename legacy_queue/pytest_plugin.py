@@ -1,7 +1,7 @@
 """The fixtures ``legacy_queue`` and ``legacy_queue_server``, and a section in the report of a failed test.
 
-pytest imports this module in each test run of an environment with this package. Therefore it imports only
-pytest; the fixtures import the rest when they are first used.
+Wherever this package is installed, pytest imports this module in every test run. So it imports only pytest.
+The fixtures import the rest when they are first used.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     Servers = Callable[[Mapping[str, Any]], LegacyQueue]
 
-__tracebackhide__ = True  # a traceback ends at the test's call
+__tracebackhide__ = True  # so that a traceback ends at the test's own call
 
 _SECTION = "legacy-queue"
 _MARKER = "legacy_queue(storage=..., **settings): the settings of the test's server"
@@ -34,7 +34,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session")
 def _legacy_queue_servers() -> Iterator[Servers]:
-    """The server with these settings, started when it is first asked for."""
+    """A function that returns the server with these settings. It starts the server at its first use."""
     from contextlib import ExitStack
 
     from legacy_queue.testing import LegacyQueue, ServerFailed
@@ -47,7 +47,7 @@ def _legacy_queue_servers() -> Iterator[Servers]:
             if name not in running:
                 try:
                     running[name] = stack.enter_context(LegacyQueue(**settings))
-                except ServerFailed as failed:  # a wrong setting, mostly: no line of code says more
+                except ServerFailed as failed:  # mostly a wrong setting: a traceback would not help
                     pytest.fail(str(failed), pytrace=False)
             return running[name]
 
@@ -55,8 +55,8 @@ def _legacy_queue_servers() -> Iterator[Servers]:
 
 
 def clean(queue: LegacyQueue) -> None:
-    """Empty the queue. If its server has ended, another is started, for the same object: the fixture
-    ``legacy_queue_server`` may have been given it. Raises ServerFailed.
+    """Empty the queue. If its server has ended, the same object gets a new server, because the fixture
+    ``legacy_queue_server`` may have handed the object out. Raises ServerFailed.
     """
     from legacy_queue.testing import ServerFailed
 
@@ -69,16 +69,16 @@ def clean(queue: LegacyQueue) -> None:
 
 @pytest.fixture(scope="session")
 def legacy_queue_server(_legacy_queue_servers: Servers) -> LegacyQueue:
-    """The queue with the default settings, shared by all tests of this process.
+    """A queue with the default settings, which all tests of this process share.
 
-    The fixture ``legacy_queue`` empties it for each test that is not marked with settings.
+    The fixture ``legacy_queue`` empties it for each test, unless the test is marked with settings.
     """
     return _legacy_queue_servers({})
 
 
 @pytest.fixture
 def legacy_queue(request: pytest.FixtureRequest, _legacy_queue_servers: Servers) -> Iterator[LegacyQueue]:
-    """An empty queue, on memory storage, with the settings of the marker ``legacy_queue``."""
+    """An empty queue in memory, with the settings of the marker ``legacy_queue``."""
     queue = _legacy_queue_servers(_settings(request.node))
     clean(queue)
     request.node.stash[_USED] = queue
@@ -87,12 +87,12 @@ def legacy_queue(request: pytest.FixtureRequest, _legacy_queue_servers: Servers)
 
 
 def _settings(item: pytest.Item) -> dict[str, Any]:
-    """The settings of the markers of module, class and test. The nearest marker wins."""
+    """The settings from the markers of the module, the class and the test. The nearest marker wins."""
     settings: dict[str, Any] = {}
     for marker in item.iter_markers("legacy_queue"):
         if marker.args:
             raise pytest.UsageError(
-                f"pytest.mark.legacy_queue takes settings as keywords, such as storage={marker.args[0]!r}"
+                f"pytest.mark.legacy_queue: expected settings as keywords, such as storage={marker.args[0]!r}"
             )
         settings = {**marker.kwargs, **settings}
     return settings
@@ -100,7 +100,7 @@ def _settings(item: pytest.Item) -> dict[str, Any]:
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, None]:
-    """Add the summary of each queue that a failed test has used to the test's report."""
+    """Add to the report of a failed test the summary of each queue that the test has used."""
     report = (yield).get_result()
     if report.failed:
         for number, queue in enumerate(_used(item)):
@@ -108,8 +108,9 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, None]:
 
 
 def _pictures(item: pytest.Item, queue: LegacyQueue, number: int) -> str:
-    """A line with the file in pytest's cache that has the lives of the tasks as pictures, "" if it cannot be
-    written. Each test has its own file, so that processes of pytest-xdist do not meet.
+    """A line that names a file in pytest's cache with a picture of each task; "" if it cannot be written.
+
+    Each test has its own file, so that the processes of pytest-xdist do not overwrite each other's.
     """
     try:
         name = re.sub(r"[^\w.-]+", "-", item.nodeid)[-200:]
@@ -121,7 +122,7 @@ def _pictures(item: pytest.Item, queue: LegacyQueue, number: int) -> str:
 
 
 def _used(item: pytest.Item) -> list[LegacyQueue]:
-    """The queues of the test: the fixtures' values, also of its own fixtures, and attributes of its class."""
+    """The queues that a test has used: the values of its fixtures, and the attributes of its class."""
     testing = sys.modules.get("legacy_queue.testing")
     if testing is None:
         return []

@@ -1,8 +1,10 @@
-"""Requests to a queue over HTTP, for the commands, the test kit and conform. Knows nothing of the server.
+"""Requests to a queue over HTTP, for the commands, the test kit and conform. It imports nothing of the
+server.
 
-Each request has a connection of its own, and is sent once unless the caller says how long it may be repeated.
-If the server refuses it, RequestFailed is raised; if there is no answer, another RequestException. Both name
-the server and the path, and neither has a request's query or headers, which may hold a signature.
+Each request uses its own connection. It is sent once, unless the caller says for how long it may be repeated.
+If the server refuses a request, RequestFailed is raised. If there is no answer, another RequestException is
+raised. Both name the server and the path. Neither shows the query or the headers of a request, because these
+may contain a signature.
 """
 
 import re
@@ -18,11 +20,14 @@ import requests
 from legacy_queue.credentials import ANONYMOUS, Credentials
 from legacy_queue.domain.hawk import SignedRequest, sign_bewit
 
-__tracebackhide__ = True  # a traceback of a test ends at the test's call
+__tracebackhide__ = True  # so that the traceback of a test ends at the test's own call
 
-# seconds to connect, and for an answer: a report of many tasks, a clock moved by days
+# seconds to connect, and to wait for an answer, which takes long if a clock is moved by days
 _TIMEOUTS = 10.0, 120.0
-_STREAM_TIMEOUTS = 10.0, 45.0  # seconds to connect, and without a byte: the server sends a comment every 15
+_STREAM_TIMEOUTS = (
+    10.0,
+    45.0,
+)  # seconds to connect, and to wait for a byte: the server sends a comment every 15 s
 _MIN_TIMEOUT = 0.001  # seconds; 0 would mean no timeout
 _RETRY_INTERVAL = 0.5  # seconds
 _PAGE = 1000  # requests of the journal
@@ -32,27 +37,29 @@ _NOT_A_QUEUE = "the server is not a queue that has this endpoint"
 
 
 class RequestFailed(requests.RequestException):
-    """The server answered with a status from 300 on, or as no queue does. ``code`` and ``message`` are those
-    of its body; the text has the first line of the message. ``server`` is its root URL without a password.
+    """The server answered with a status of 300 or more, or not as a queue does.
+
+    ``code`` and ``message`` are from the body of the answer; the text of the exception has the first line of
+    the message. ``server`` is the root URL of the server, without a password.
     """
 
     def __init__(self, answer: requests.Response, message: str | None = None) -> None:
         self.status = answer.status_code
         self.server, self.path = _place(str(answer.request.url))
         self.code, self.message = _read_error(answer) if message is None else ("", message)
-        what = self.message.partition("\n")[0]  # behind it are the details of a conflict, as JSON
+        what = self.message.partition("\n")[0]  # the other lines are the details of a conflict, as JSON
         asked = f"{answer.request.method} {self.server}{self.path}"
         super().__init__(f"{asked}: {self.status} {self.code} {what}".rstrip())
 
 
 def _place(url: str) -> tuple[str, str]:
-    """The root URL without user and password, and the path."""
+    """The root URL, without user and password, and the path."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}", parts.path
 
 
 def _read_error(answer: requests.Response) -> tuple[str, str]:
-    """The code and the message of an error of the queue, of Azure, or of a proxy that has no server."""
+    """The code and the message of an error. It may come from the queue, from Azure, or from a proxy."""
     with suppress(ValueError, LookupError, TypeError, AttributeError, requests.RequestException):
         body = answer.json()
         if body["message"]:
@@ -68,11 +75,11 @@ def is_temporary(failed: Exception) -> bool:
 
 
 class QueueClient:
-    """Calls the queue at ``base_url``, the URL with the ``/v1``.
+    """Calls the queue at ``base_url``, which ends in ``/v1``.
 
-    ``verify`` is the bundle of authorities that check the server's certificate, or True for the public ones.
-    Without it the environment names the bundle, and a proxy. ``check`` is called if there is no answer, to
-    raise an error that says why.
+    ``verify`` names a bundle of authorities that may sign the server's certificate, or is True for the public
+    ones. Without ``verify``, the environment may name a bundle and a proxy. If there is no answer, ``check``
+    is called: it may raise an error that says why.
     """
 
     def __init__(
@@ -101,10 +108,11 @@ class QueueClient:
         retry_until: float = 0,
         **query: Any,
     ) -> Any:
-        """The JSON object of the answer, which has the property ``expected``. ``path`` is below the root URL.
+        """The JSON object of the answer, which must have the property ``expected``.
 
-        ``credentials`` sign the request instead of the client's own. A request without an answer and one that
-        is answered with a 5xx are repeated until ``retry_until`` (monotonic). Raises as ``send``.
+        ``path`` is below the root URL. ``credentials`` sign the request in place of the client's own. If
+        there is no answer, or a 5xx, the request is repeated until ``retry_until`` (monotonic). Raises what
+        ``send`` raises.
         """
         content = {"json": body, "params": query, "headers": headers}
         while True:
@@ -124,7 +132,7 @@ class QueueClient:
     def send(
         self, method: str, url: str, credentials: Credentials = ANONYMOUS, **content: Any
     ) -> requests.Response:
-        """The answer to a request to any URL, such as a signed one.
+        """The answer to a request to any URL, for example a signed one.
 
         Raises RequestFailed, and requests.RequestException if there is no answer.
         """
@@ -140,10 +148,10 @@ class QueueClient:
                     raise RequestFailed(answer)
                 return answer
         self._check()
-        raise failed  # out here no error has the original as its context, which has the URL and its signature
+        raise failed  # here it does not get the original as its context, which has the signed URL
 
     def journal(self, after: int = 0, **query: Any) -> tuple[list[Mapping[str, Any]], str]:
-        """The requests in the journal after this number, the oldest first, and the queue's time."""
+        """The requests in the journal that come after this number, the oldest first, and the queue's time."""
         entries: list[Mapping[str, Any]] = []
         while True:
             query |= {"limit": _PAGE, "after": entries[-1]["sequence"] if entries else after}
@@ -166,19 +174,19 @@ class QueueClient:
     def events(
         self, path: str, deadline: float | None = None, **query: str
     ) -> Iterator[Iterator[Mapping[str, str]]]:
-        """Follow a stream of events: the fields of each. No event is missed from the begin of the context on.
+        """Follow a stream of events. The iterator has the fields of each event since the context was entered.
 
-        The iterator ends when the server ends the stream or it breaks off. It raises TimeoutError at
+        It ends when the server ends the stream, or when the connection breaks. It raises TimeoutError at
         ``deadline`` (monotonic).
         """
         options = {"params": query, "stream": True, "timeout": _STREAM_TIMEOUTS, "allow_redirects": True}
         with self.send("GET", self.root_url + path, self.credentials, **options) as answer:
             if not answer.headers.get("content-type", "").startswith("text/event-stream"):
-                raise RequestFailed(answer, "the server is not a queue: it sends no events")
+                raise RequestFailed(answer, "the server is not a queue: it does not send events")
             yield parse_events(_lines(answer, deadline))
 
     def page_link(self, life: timedelta) -> str:
-        """A link that signs a browser in to the page. It works for that long."""
+        """A link that signs a browser in to the web page. It works for the time ``life``."""
         own = self.credentials
         url = urlsplit(f"{self.root_url}/")
         port = url.port or (443 if url.scheme == "https" else 80)
@@ -188,8 +196,8 @@ class QueueClient:
 
 
 def _unanswered(error: Exception, method: str, url: str) -> requests.RequestException:
-    """An error of the same class, without the query. It names the server that a redirect has led to."""
-    # a redirect may lead to what urllib3 cannot parse
+    """An error of the same class that does not show the query. After a redirect it names the new server."""
+    # a redirect may lead to a URL that urllib3 cannot parse
     kind: type[requests.RequestException] = requests.exceptions.InvalidURL
     if isinstance(error, requests.RequestException):
         kind = type(error)
@@ -201,14 +209,14 @@ def _unanswered(error: Exception, method: str, url: str) -> requests.RequestExce
 
 
 def _lines(answer: requests.Response, deadline: float | None) -> Iterator[bytes]:
-    """The lines of the answer, until it ends. Raises TimeoutError at ``deadline`` (monotonic)."""
+    """The lines of the answer until it ends. Raises TimeoutError at ``deadline`` (monotonic)."""
     lines = answer.iter_lines(chunk_size=None)
     if deadline is None:
-        with suppress(requests.RequestException):  # it has broken off
+        with suppress(requests.RequestException):  # the connection broke
             yield from lines
         return
     connection: Any = answer.raw.connection
-    while connection.sock:  # None if the server is ending and has closed it
+    while connection.sock:  # None once the server has closed it
         connection.sock.settimeout(max(deadline - monotonic(), _MIN_TIMEOUT))
         try:
             yield next(lines)
@@ -221,10 +229,10 @@ def _lines(answer: requests.Response, deadline: float | None) -> Iterator[bytes]
 
 
 def parse_events(lines: Iterable[bytes]) -> Iterator[dict[str, str]]:
-    """The fields of each event of a stream, whose lines have no line ends. A comment has no name.
+    """The fields of each event of a stream. ``lines`` have no line ends. The name of a comment is empty.
 
-    An event that the stream cuts off is dropped. Source: HTML, "Server-sent events". Reads only the queue's
-    form: no field is repeated, and lines end with a line feed.
+    An event that is cut off at the end of the stream is dropped. Source: HTML, "Server-sent events". Only the
+    queue's own form is understood: no field is repeated, and a line ends with a line feed.
     """
     fields: dict[str, str] = {}
     for line in lines:

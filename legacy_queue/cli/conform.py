@@ -20,7 +20,7 @@ from legacy_queue.cli.queue_options import (
     pool_option,
     root_url_option,
 )
-from legacy_queue.config.values import Value, without_secrets
+from legacy_queue.config.values import Value, one_of, without_secrets
 from legacy_queue.conform.rules import RULES
 from legacy_queue.domain.times import parse_duration
 
@@ -88,7 +88,7 @@ class _NotJudged(click.ClickException):
 @click.command(cls=QueueCommand, context_settings={"allow_interspersed_args": False})
 @click.option(
     "--protocol",
-    type=click.Choice(conformance.PROTOCOLS),
+    type=one_of(*conformance.PROTOCOLS),
     metavar="NAME",
     show_default="the one that it speaks",
     help=f"The protocol that the worker should speak: {', '.join(conformance.PROTOCOLS)}.",

@@ -16,7 +16,7 @@ from legacy_queue.cli.queue_options import (
     queue_options,
     reporting,
 )
-from legacy_queue.config.values import without_secrets
+from legacy_queue.config.values import Value, number, one_of, without_secrets
 from legacy_queue.queue_client import QueueClient
 from legacy_queue.testing.summary import clock_line, fault_line, request_line, request_lines
 
@@ -103,26 +103,25 @@ def list_faults(queue: QueueClient) -> AnswerAndText:
     help="Only requests about this task.",
 )
 @click.option("--worker", metavar="GROUP/ID", help="Only requests of this worker.")
-@click.option(
-    "--times", type=click.IntRange(min=1), metavar="N", show_default="all", help="Only the first N requests."
-)
+@click.option("--times", type=number(1), metavar="N", show_default="all", help="Only the first N requests.")
 @click.option(
     "--probability",
-    type=float,
+    type=Value("a number above 0 and up to 1, such as 0.5", float),
     metavar="P",
     help="Each request meets the fault with this probability, above 0 and up to 1.",
 )
 @click.option(
     "--seed",
-    type=int,
+    type=Value("a whole number", int),
     metavar="N",
     help="With --probability: the same seed selects the same requests in each run.",
 )
-@click.option("--status", type=int, metavar="N", help="Answer with this status, 400 to 599.")
+@click.option("--status", type=number(400, 599), metavar="N", help="Answer with this status, 400 to 599.")
 @click.option("--message", metavar="TEXT", help="With --status: the message of the error.")
 @click.option(
     "--drop",
-    type=click.Choice(["before", "after"]),
+    type=one_of("before", "after"),
+    metavar="before|after",
     help="Close the connection without an answer, before or after the request is handled.",
 )
 @click.option(
@@ -163,7 +162,7 @@ def remove(queue: QueueClient, fault_id: str) -> AnswerAndText:
 @click.command(cls=QueueCommand)
 @click.option(
     "--limit",
-    type=click.IntRange(1, 1000),
+    type=number(1, 1000),
     default=20,
     metavar="N",
     help="Print the last N lines; with --json or --follow, the last N requests.",

@@ -66,7 +66,7 @@ def _completing(ctx: click.Context, param: click.Parameter, value: str | None) -
 )
 @click.option(
     "--priority",
-    type=click.Choice(PRIORITIES),
+    type=values.one_of(*PRIORITIES),
     default="lowest",
     metavar="PRIORITY",
     help=f"One of {', '.join(PRIORITIES)}.",

@@ -25,7 +25,7 @@ from legacy_queue.cli.queue_options import (
     task_id_type,
 )
 from legacy_queue.cli.tables import table
-from legacy_queue.config.values import matching
+from legacy_queue.config.values import matching, number, one_of
 from legacy_queue.domain.ids import TASK_ID
 from legacy_queue.domain.states import RESOLVED, UNRESOLVED
 from legacy_queue.domain.times import age_words, duration_words, parse_time
@@ -73,14 +73,14 @@ def status(queue: QueueClient, task_id: str, watch: bool) -> AnswerAndText:
 @click.command(cls=QueueCommand)
 @click.option(
     "--state",
-    type=click.Choice(_STATES),
+    type=one_of(*_STATES),
     default="unresolved",
     metavar="STATE",
     help="Only tasks in this state: " + ", ".join(_STATES) + ".",
 )
 @pool_option
 @click.option(
-    "--limit", type=click.IntRange(0), default=100, metavar="N", help="At most this many tasks; 0 means all."
+    "--limit", type=number(0), default=100, metavar="N", help="At most this many tasks; 0 means all."
 )
 @reporting
 def tasks(queue: QueueClient, state: str, pool: str | None, limit: int) -> AnswerAndText:
@@ -97,7 +97,7 @@ def tasks(queue: QueueClient, state: str, pool: str | None, limit: int) -> Answe
 
 @click.command(cls=QueueCommand)
 @click.option(
-    "--limit", type=click.IntRange(0), default=100, metavar="N", help="At most this many pools; 0 means all."
+    "--limit", type=number(0), default=100, metavar="N", help="At most this many pools; 0 means all."
 )
 @reporting
 def pools(queue: QueueClient, limit: int) -> AnswerAndText:
@@ -117,7 +117,7 @@ def pools(queue: QueueClient, limit: int) -> AnswerAndText:
 @pool_option
 @click.option(
     "--limit",
-    type=click.IntRange(0),
+    type=number(0),
     default=1000,
     metavar="N",
     help="Workers of at most this many pools; 0 means all.",
@@ -165,7 +165,7 @@ def peek(queue: QueueClient, pool: str) -> AnswerAndText:
     shell_complete=complete_groups,
 )
 @click.option(
-    "--limit", type=click.IntRange(0), default=1000, metavar="N", help="At most this many tasks; 0 means all."
+    "--limit", type=number(0), default=1000, metavar="N", help="At most this many tasks; 0 means all."
 )
 @reporting
 def group(queue: QueueClient, task_group_id: str, limit: int) -> AnswerAndText:
@@ -226,7 +226,7 @@ def rerun(queue: QueueClient, task_id: str) -> AnswerAndText:
 @click.option(
     "--for",
     "minutes",
-    type=click.IntRange(1, 60),
+    type=number(1, 60),
     default=5,
     metavar="MINUTES",
     help="How long the link works.",

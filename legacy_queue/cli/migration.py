@@ -8,6 +8,7 @@ import click
 
 from legacy_queue.cli.queue_options import AnswerAndText, QueueCommand, pool_option, reporting
 from legacy_queue.cli.tables import table
+from legacy_queue.config.values import one_of
 from legacy_queue.queue_client import QueueClient
 
 _WHOLE = 3  # parts of a claim's proof: messageId, receipt and signature
@@ -30,7 +31,8 @@ _HEADS = ("POOL", "CAN REQUIRE PROOF", "ONLY CLAIMWORK", *_COUNTED)
 @pool_option
 @click.option(
     "--dry-run",
-    type=click.Choice(["required"]),
+    type=one_of("required"),
+    metavar="required",
     help="Count the claims that this policy would have refused.",
 )
 def migration(queue: QueueClient, since: str, pool: str | None, dry_run: str | None) -> AnswerAndText:

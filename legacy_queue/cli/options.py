@@ -32,7 +32,7 @@ class SettingsCommand(click.Command):
         if reads_variables:
             self.context_settings.update(READS_VARIABLES)
         help_all = click.Option([_ALL], is_flag=True, is_eager=True, expose_value=False, callback=_show_all)
-        help_all.help = f"Show all options, including all {len(DECLARED)} settings, and exit."
+        help_all.help = f"Show every option, with all {len(DECLARED)} settings."
         self.params.append(help_all)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

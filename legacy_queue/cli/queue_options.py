@@ -59,7 +59,7 @@ class QueueCommand(click.Command):
         own: list[tuple[str, str]] = []
         of_queue: list[tuple[str, str]] = []
         for param in self.get_params(ctx):
-            if record := param.get_help_record(ctx):
+            if isinstance(param, click.Option) and (record := param.get_help_record(ctx)):
                 (of_queue if param.name in QUEUE_PARAMETERS else own).append(record)
         with formatter.section("Options"):
             formatter.write_dl(own, MAX_OPTION_WIDTH)

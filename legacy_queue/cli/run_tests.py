@@ -47,7 +47,7 @@ def test(given: Given, words: tuple[str, ...]) -> None:
     The exit code is 127 if COMMAND does not exist, 126 if it cannot be run, and 1 if the server does not
     start.
 
-    If COMMAND fails, standard error shows the last requests, the unresolved tasks, the messages, and the
+    If COMMAND fails, standard error shows the last requests, the tasks, their messages, and the
     warnings of the server.
 
     Every option of `serve` works here too. LEGACY_QUEUE_ variables are ignored, so that a test run is the

@@ -13,6 +13,7 @@ import structlog
 
 from legacy_queue.cli.queue_options import QueueCommand, identifier, pool_argument, queue_options
 from legacy_queue.config.settings import LOG_FORMATS
+from legacy_queue.config.values import number, one_of
 from legacy_queue.queue_client import QueueClient
 from legacy_queue.server.logs import log_to_standard_error
 from legacy_queue.server.signals import exit_on_signal, handle_stop
@@ -40,7 +41,7 @@ def _default_worker_id() -> str:
 )
 @click.option(
     "--protocol",
-    type=click.Choice(get_args(Protocol)),
+    type=one_of(*get_args(Protocol)),
     default="draft",
     metavar="NAME",
     help="How to find work: draft and deployed poll Azure queues, as the draft of the protocol says or as "
@@ -48,21 +49,21 @@ def _default_worker_id() -> str:
 )
 @click.option(
     "--capacity",
-    type=click.IntRange(min=1),
+    type=number(1),
     default=1,
     metavar="N",
     help="How many tasks to run at the same time.",
 )
 @click.option(
     "--max-tasks",
-    type=click.IntRange(min=1),
+    type=number(1),
     metavar="N",
     show_default="no limit",
     help="End after this many tasks.",
 )
 @click.option(
     "--log-format",
-    type=click.Choice(LOG_FORMATS),
+    type=one_of(*LOG_FORMATS),
     default="auto",
     metavar="NAME",
     help="The format of the log: text, json, or auto (text at a terminal, else json).",

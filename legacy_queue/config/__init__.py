@@ -1,4 +1,4 @@
-"""Settings: read once, from options, the environment and a TOML file, in this order of precedence."""
+"""Settings. They are read once, from options, then the environment, then a TOML file: the first one wins."""
 
 from legacy_queue.config.given import Given, SettingsError, load
 from legacy_queue.config.settings import AUTHORITY_FILE, DEVELOPMENT_FILE, SERVER_FILE, Settings

@@ -1,4 +1,4 @@
-"""The names that a certificate is for."""
+"""The names that a certificate is valid for."""
 
 from pathlib import Path
 
@@ -8,10 +8,10 @@ def names_in(path: Path) -> tuple[str, ...]:
 
     Raises OSError, and ValueError for a file without a certificate.
     """
-    from cryptography import x509  # here, since it takes long to import, and many servers have no certificate
+    from cryptography import x509  # imported here because it takes long, and most servers have no certificate
 
     if not path.is_file():  # a pipe would block
-        raise ValueError(f"{path} is no file")
+        raise ValueError(f"{path} is not a file")
     certificate = x509.load_pem_x509_certificate(path.read_bytes())
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value

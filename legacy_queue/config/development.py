@@ -1,4 +1,4 @@
-"""The development client and signing secret, generated if the operator configures none."""
+"""The development client and its signing secret, which are generated if none are configured."""
 
 import json
 from contextlib import suppress
@@ -20,12 +20,12 @@ DEVELOPMENT = "development"  # the clientId
 
 
 def complete(settings: Settings) -> Settings:
-    """The settings with at least one client and one signing secret.
+    """The settings, with at least one client and one signing secret.
 
-    Generated values are stored in ``<data-dir>/development.json``, readable by its owner alone: credentials
-    and messages stay valid after a restart. With memory storage nothing is stored. A data directory that is
-    there, or will have tasks or an authority's key, is made private too. Raises SettingsError if directory or
-    file cannot be used, or are another user's.
+    Generated values are stored in ``<data-dir>/development.json``, which only its owner can read, so that
+    credentials and messages stay valid after a restart. With memory storage nothing is stored. If the data
+    directory exists, or is going to contain tasks or an authority's key, it is made private too. Raises
+    SettingsError if the directory or the file cannot be used, or belongs to another user.
     """
     has_all = bool(settings.clients and settings.signing_secrets)
     folder = settings.data_dir
@@ -38,7 +38,7 @@ def complete(settings: Settings) -> Settings:
             stored = _stored_development(folder / DEVELOPMENT_FILE)
     except OSError as error:
         raise SettingsError(
-            f"{error.filename} cannot be written and read: {error.strerror}; use another --data-dir"
+            f"{error.filename} cannot be read and written: {error.strerror}; use another --data-dir"
         ) from None
     if not settings.signing_secrets:
         settings = replace(settings, signing_secrets=(stored["signingSecret"],))
@@ -60,8 +60,8 @@ def _stored_development(path: Path) -> dict[str, str]:
         text = read_private(path)
     except NotOurs:
         raise SettingsError(
-            f"{path} belongs to another user, or every user may write to it: they may know its "
-            "secrets; remove it, and new development credentials are made"
+            f"{path} belongs to another user, or every user may write to it, so others may know its secrets: "
+            "remove it, and the server generates new development credentials"
         ) from None
     tighten(path)
     try:
@@ -70,4 +70,4 @@ def _stored_development(path: Path) -> dict[str, str]:
             return stored
     except (ValueError, KeyError, TypeError):
         pass
-    raise SettingsError(f"{path} is damaged: remove it, and new development credentials are made")
+    raise SettingsError(f"{path} is damaged: remove it, and the server generates new development credentials")

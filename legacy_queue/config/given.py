@@ -1,7 +1,7 @@
-"""The settings that a command is given: by its options, the environment and a TOML file; the first wins.
+"""The settings that a command is given: by options, then the environment, then a TOML file.
 
-Click reads them. An unknown name is refused: the error names the nearest setting, or says what replaces a
-removed one. The error of a value names its source. Secrets never reach a repr or a message.
+Click reads them. An error about an unknown name says which setting is nearest, or what replaces a removed
+one. An error about a value says where the value is from. Secrets never appear in a repr or a message.
 """
 
 import difflib
@@ -22,23 +22,23 @@ from legacy_queue.config.removed import REMOVED
 from legacy_queue.config.settings import DECLARED, Settings, wire_name
 
 PREFIX = "LEGACY_QUEUE_"
-CONFIG = "config"  # names the TOML file; an option and a variable like the others
-READS_VARIABLES = {"auto_envvar_prefix": PREFIX.rstrip("_")}  # settings of a command's context
+CONFIG = "config"  # the setting that names the TOML file: an option and a variable, like the others
+READS_VARIABLES = {"auto_envvar_prefix": PREFIX.rstrip("_")}  # for the context_settings of a command
 _MAX_METAVAR = 20  # characters, so that the help fits into 80 columns
-# of the commands that call a queue, and of the test kit
+# these belong to the commands that call a queue, and to the test kit
 _CLIENT_VARIABLES = ("root-url", "base-url", "python")
 _SETTINGS = {wire_name(setting.name): setting for setting in DECLARED}
 
 
 class SettingsError(click.ClickException):
-    """A sentence: what is wrong with the settings, and what was expected. It ends a command."""
+    """Says what is wrong with the settings and what was expected. It ends a command."""
 
 
 class Given:
-    """The settings that are given. All members name them as the fields of Settings.
+    """The settings that are given. All members use the names of the fields of Settings.
 
-    ``texts`` are those of the command line, as they stand there. ``sources`` has an option, a variable, or a
-    key and its line in the file.
+    ``texts`` has the settings of the command line, as they are written there. ``sources`` says where each
+    setting is from: an option, a variable, or a key and its line in the file.
     """
 
     def __init__(self) -> None:
@@ -47,14 +47,14 @@ class Given:
         self._values: dict[str, Any] = {}
 
     def settings(self) -> Settings:
-        """The settings in force. Raises SettingsError if they do not go together."""
+        """The settings in force. Raises SettingsError if two of them contradict each other."""
         settings = Settings(**self._values)
         for problem in conflicts(settings):
             raise SettingsError(problem)
         return settings
 
     def take(self, name: str, source: str, value: Any) -> None:
-        """Parse the value from this source. Raises SettingsError."""
+        """Parse a value that comes from this source. Raises SettingsError."""
         setting = _SETTINGS[wire_name(name)].metadata
         try:
             self._values[name] = setting["type"].parse(value)
@@ -64,19 +64,19 @@ class Given:
         self.sources[name] = source
 
     def set(self, name: str, text: str) -> None:
-        """Set it as its option does."""
+        """Set a setting as its option would."""
         self.texts[name] = text
         self.take(name, _option(wire_name(name)), text)
 
     def turn_on_control(self) -> None:
-        """Set ``control``, unless it is given or another setting excludes it. Raises SettingsError."""
+        """Turn ``control`` on, unless it is given or another setting excludes it. Raises SettingsError."""
         controlled = replace(self.settings(), control=True)
         if "control" not in self.sources and not any(conflicts(controlled)):
             self.set("control", "true")
 
 
 class _SettingOption(click.Option):
-    """The option, the variable and the key of a setting. Its value goes to the context's Given."""
+    """The option, the variable and the key of a setting. The value goes to the Given of the context."""
 
     def __init__(self, setting: Field[Any]) -> None:
         value_type: values.Value = setting.metadata["type"]
@@ -87,7 +87,6 @@ class _SettingOption(click.Option):
         if words := value_type.words:
             choice = f"[{'|'.join(words)}]"
             more["metavar"] = choice if len(choice) <= _MAX_METAVAR else "WORD"  # the help explains each word
-            more["shell_complete"] = lambda _ctx, _param, begun: [w for w in words if w.startswith(begun)]
         super().__init__(
             [_option(wire_name(setting.name))],
             type=value_type,
@@ -98,7 +97,7 @@ class _SettingOption(click.Option):
         )
 
     def type_cast_value(self, ctx: click.Context, value: Any) -> None:
-        """Give the value to Given. The values of a repeated option are joined with commas."""
+        """Hand the value to Given. The values of a repeated option are joined with commas."""
         name = str(self.name)
         given = ctx.ensure_object(Given)
         source = ctx.get_parameter_source(name)
@@ -113,7 +112,7 @@ class _SettingOption(click.Option):
 
 
 def _read_environment(ctx: click.Context, _param: click.Parameter, path: Path | None) -> None:
-    """Refuse unknown variables, and read the file, before click looks for the values."""
+    """Refuse unknown variables and read the file. Click looks for the values afterwards."""
     if ctx.auto_envvar_prefix:
         known = [*_SETTINGS, CONFIG, *_CLIENT_VARIABLES]
         for variable in sorted(os.environ):
@@ -123,7 +122,7 @@ def _read_environment(ctx: click.Context, _param: click.Parameter, path: Path | 
             if name not in known or variable != _variable(name):  # click reads no other spelling
                 _refuse(name, variable, known, _variable)
             if name in _SETTINGS and not os.environ[variable]:  # click would take the default
-                raise SettingsError(f"{variable} is empty: expected a value, or no such variable")
+                raise SettingsError(f"{variable} is empty: expected a value, or that the variable is not set")
     if path:
         if ctx.get_parameter_source(CONFIG) is ParameterSource.COMMANDLINE:
             ctx.ensure_object(Given).texts[CONFIG] = str(path)
@@ -131,7 +130,7 @@ def _read_environment(ctx: click.Context, _param: click.Parameter, path: Path | 
 
 
 def _read_file(path: Path) -> dict[str, tuple[str, Any]]:
-    """The place of each setting in the file, and its value there, by the names of the fields."""
+    """The place and the value of each setting in the file, by the names of the fields."""
     try:
         text = path.read_text()
         keys = tomllib.loads(text)
@@ -142,7 +141,7 @@ def _read_file(path: Path) -> dict[str, tuple[str, Any]]:
         raise SettingsError(f"the settings file {path} is not TOML: line {line} is not UTF-8") from None
     except ValueError as error:
         last = f"at line {len(text.splitlines())}, the last one"
-        why = str(error).replace("at end of document", last)  # elsewhere it says the line
+        why = str(error).replace("at end of document", last)  # its other messages name the line
         raise SettingsError(f"the settings file {path} is not TOML: {why}") from None
 
     def place(name: str) -> str:
@@ -159,7 +158,7 @@ def _read_file(path: Path) -> dict[str, tuple[str, Any]]:
 
 
 def refuse_removed(name: str, shown: str) -> None:
-    """Raises SettingsError with what to do instead, if there was such a setting."""
+    """If there once was such a setting, raises SettingsError, which says what to do instead."""
     if name in REMOVED:
         raise SettingsError(f"{shown} was removed: {REMOVED[name]}")
 
@@ -186,13 +185,13 @@ OPTIONS: Sequence[click.Option] = (
         is_eager=True,
         expose_value=False,
         callback=_read_environment,
-        help="A TOML file of settings.",
+        help="A TOML file with settings.",
     ),
     *map(_SettingOption, DECLARED),
 )
 
 
 def load(words: Sequence[str] = ()) -> Given:
-    """The settings that a command with these words is given. Raises SettingsError for a wrong one."""
+    """The settings of a command with these words. Raises SettingsError if one is wrong."""
     command = click.Command("settings", params=list(OPTIONS), context_settings=READS_VARIABLES)
     return command.make_context("settings", list(words)).ensure_object(Given)

@@ -1,7 +1,7 @@
-"""The settings: each is declared once, as a field of Settings.
+"""The settings. Each is declared once, as a field of Settings.
 
-Its option, its variable, its key in the file, the help and the reference follow from the declaration:
-``claim_timeout`` is ``--claim-timeout``, ``LEGACY_QUEUE_CLAIM_TIMEOUT`` and ``claim-timeout`` in the file.
+The declaration of ``claim_timeout`` makes the option ``--claim-timeout``, the variable
+``LEGACY_QUEUE_CLAIM_TIMEOUT``, the key ``claim-timeout`` of the settings file, the help, and the reference.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ LOG_FORMATS = ("auto", "text", "json")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 DEVELOPMENT_FILE = "development.json"
 AUTHORITY_FILE = "authority.pem"  # in ``tls_dir``: key and certificate
-SERVER_FILE = "server.json"  # the ready line of a running server, for the commands of the same user
+SERVER_FILE = "server.json"  # the ready line of a running server; commands of the same user read it
 
 
 def _setting(
@@ -32,10 +32,10 @@ def _setting(
     secret: bool = False,
     generated: bool = False,
 ) -> Any:
-    """A field of Settings. ``section`` is its title in --help-all. A default that is text is parsed.
+    """A field of Settings. ``section`` is its heading in --help-all. A ``default`` that is text is parsed.
 
-    A ``secret`` is in no repr, and in no error. What is ``generated`` is made for development if none is
-    configured.
+    A ``secret`` appears in no repr and in no error. If a ``generated`` setting is not configured, the server
+    generates a value for development.
     """
     value = value_type.parse(default) if isinstance(default, str) else default
     metadata = {
@@ -60,159 +60,188 @@ _logs = partial(_setting, "Logs and metrics")
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings in force. ``development_client`` is the clientId of a generated client."""
+    """The settings in force. ``development_client`` is the clientId of the generated client, if any."""
 
     storage: str = _storage(
         values.one_of("embedded", "azurite", "azure", "memory"),
         "embedded",
-        "embedded (a file), azurite (started by the server), azure, or memory (ends with the server).",
+        "Where tasks are stored: embedded (a file), azurite (started by the server), azure (an account), or "
+        "memory (lost when the server ends).",
     )
     data_dir: Path = _storage(
         values.path,
         ".legacy-queue",
-        "The directory of everything that survives a restart, such as the file of embedded storage.",
+        "The directory for everything that survives a restart, such as the file of embedded storage.",
     )
     synchronous: str = _storage(
         values.one_of("normal", "full"),
         "normal",
-        "Of the embedded storage: after a power failure, normal loses about a second, full loses nothing.",
+        "For embedded storage: in a power failure, normal loses about the last second, full loses nothing.",
     )
     connection_string: str | None = _storage(
         values.text, None, "The connection string of the account, for --storage azure.", secret=True
     )
     azure_queue_url: str | None = _storage(
-        values.azure_url, None, "Instead of a connection string, with Microsoft Entra ID: the queue URL."
+        values.azure_url,
+        None,
+        "The account's queue URL. With the next two URLs it replaces the connection string: the server then "
+        "signs in with Microsoft Entra ID.",
     )
     azure_table_url: str | None = _storage(values.azure_url, None, "The account's table URL.")
     azure_blob_url: str | None = _storage(values.azure_url, None, "The account's blob URL.")
-    azure_account: str | None = _storage(values.account, None, "Its name, if the URLs do not begin with it.")
+    azure_account: str | None = _storage(
+        values.account, None, "The name of the account, if it is not the first label of the URLs' host names."
+    )
     azure_proxy: str | None = _storage(
-        values.proxy, None, "The HTTP proxy to Azure; those of the environment are not used."
+        values.proxy, None, "The HTTP proxy for requests to Azure. Proxies of the environment are not used."
     )
     azurite_dir: Path | None = _storage(
-        values.path, None, "The directory whose node_modules has Azurite, instead of the azurite on PATH."
+        values.path,
+        None,
+        "A directory with Azurite in its node_modules. By default the server starts the azurite on the PATH.",
     )
     azurite_default_account: bool = _storage(
         values.flag,
         "false",
-        "true: Azurite's account has its documented key, which everybody knows, instead of a random one.",
+        "true: Azurite's account has the key in Azurite's documentation, which everybody knows. false: the "
+        "key is random.",
     )
     queue_prefix: str = _storage(
-        values.prefix, "lq", "The first characters of the names of queues and tables."
+        values.prefix, "lq", "The names of all queues and tables begin with these characters."
     )
     host: str = _network(values.text, "127.0.0.1", "The address to listen on.")
-    port: int = _network(values.port, "8080", "The port to listen on; 0 lets the system choose.")
-    workers: int = _network(values.count, "1", "Server processes. Without amqp-url each has its own events.")
-    public_url: str | None = _network(values.url, None, "The root URL that clients use, if it differs.")
-    public_queue_url: str | None = _network(
-        values.url, None, "The queue endpoint that workers poll, if it differs."
+    port: int = _network(values.port, "8080", "The port to listen on. If it is 0, the system chooses one.")
+    workers: int = _network(
+        values.count,
+        "1",
+        "The number of server processes. Without amqp-url, each process knows only its own events.",
     )
-    public_blob_url: str | None = _network(values.url, None, "The blob endpoint of artifacts, if it differs.")
+    public_url: str | None = _network(
+        values.url,
+        None,
+        "The root URL that clients use, if it is not the address that the server listens on.",
+    )
+    public_queue_url: str | None = _network(
+        values.url, None, "The queue endpoint that workers poll, if it is not the one that the server uses."
+    )
+    public_blob_url: str | None = _network(
+        values.url, None, "The blob endpoint of artifacts, if it is not the one that the server uses."
+    )
     tls: str = _network(
         values.one_of("off", "auto"),
         "off",
-        "auto: serve https, with a certificate authority in the data directory; or off.",
+        "auto: serve https with a certificate authority in the data directory. off: serve http, unless "
+        "tls-cert is set.",
     )
     tls_name: tuple[str, ...] = _network(
-        values.tls_names, (), "A further host name or IP address of the certificate; may be repeated."
+        values.tls_names,
+        (),
+        "Another host name or IP address for the certificate of --tls auto; may be repeated.",
     )
     tls_cert: Path | None = _network(
-        values.path, None, "Instead of --tls auto: the PEM file of your own certificate."
+        values.path, None, "The PEM file of your own certificate, instead of --tls auto."
     )
-    tls_key: Path | None = _network(values.path, None, "The PEM file of its private key.")
+    tls_key: Path | None = _network(values.path, None, "The PEM file of the private key for tls-cert.")
     allowed_hosts: tuple[str, ...] = _network(
-        values.hosts, (), "A further host name that the server answers to, or * for all; may be repeated."
+        values.hosts,
+        (),
+        "Another host name that the server answers to, or * for every name; may be repeated.",
     )
     cors_origins: tuple[str, ...] = _network(
         values.origins,
         "auto",
-        "An origin whose pages in browsers may call the server; may be repeated. Or *, none, or auto: "
-        "none with the development client, and on loopback without --public-url, otherwise *.",
+        "An origin whose web pages may call the server; may be repeated. Or * (all), none, or auto: none "
+        "with the development client, and on loopback without --public-url; otherwise *.",
     )
     trusted_proxy: tuple[Network, ...] = _network(
         values.networks,
         (),
-        "An address or network of proxies whose x-forwarded headers are trusted; may be repeated.",
+        "The address or network of a proxy whose x-forwarded headers are trusted; may be repeated.",
     )
     clients: tuple[Client, ...] = _clients(
         values.clients,
         (),
-        "The clients: accessToken and scopes of each clientId; better in the file.",
+        "The clients, each with its accessToken and its scopes. Better in the settings file.",
         secret=True,
         generated=True,
     )
-    roles: Mapping[str, tuple[str, ...]] = _clients(values.roles, {}, "The roles: the scopes of each.")
+    roles: Mapping[str, tuple[str, ...]] = _clients(values.roles, {}, "The roles, each with its scopes.")
     anonymous_scopes: tuple[str, ...] = _clients(
         values.anonymous_scopes,
         "reads",
-        "What any caller may read, also without credentials: reads (/events, and all that needed no scope in "
-        "2018), none, or scopes; may be repeated.",
+        "What every caller may read, even without credentials: reads (/events, and everything that needed no "
+        "scope in 2018), none, or scopes; may be repeated.",
     )
     signing_secrets: tuple[str, ...] = _clients(
         values.secrets,
         (),
-        "The secrets of messages: the first one signs, any of them verifies.",
+        "The secrets that sign messages: the first one signs, any of them verifies.",
         secret=True,
         generated=True,
     )
     claim_timeout: timedelta = _protocol(values.duration, "20m", "How long a claim lasts.")
     poll_visibility: timedelta = _protocol(
-        values.duration, "5m", "How long a polled message stays invisible."
+        values.duration, "5m", "How long a message stays invisible after a poll."
     )
     sas_life: timedelta = _protocol(values.sas_life, "30m", "How long signed poll URLs are valid.")
     claim_work_wait: timedelta = _protocol(
         values.claim_work_wait, "20s", "How long claimWork waits for work, at most 20s."
     )
     worker_types: Mapping[str, str] = _protocol(
-        values.policies, {}, "For each provisionerId/workerType: is a claim's message optional or required?"
+        values.policies,
+        {},
+        "The policy of each provisionerId/workerType: may claimTask leave out its message (optional), or "
+        "must it name one (required)?",
     )
     answer_shape: str = _protocol(
         values.one_of(BY_PATH, *SHAPES),
         BY_PATH,
-        "The clients that answers are for: by-path (of 2018 under /v1, else of today), 2018 or today.",
+        "The format of answers: that of 2018, of today, or by-path (2018 under /v1, today elsewhere).",
     )
     legacy_stubs: bool = _protocol(
-        values.flag, "false", "true: answer the calls of old workers to purge-cache and auth."
+        values.flag, "false", "true: answer the calls that old workers make to purge-cache and auth."
     )
     amqp_url: str | None = _events(
-        values.amqp_url, None, "The URL of the RabbitMQ that the events are published on.", secret=True
+        values.amqp_url, None, "The URL of the RabbitMQ on which to publish the events.", secret=True
     )
     project: str = _events(
-        values.project, PROJECT, "The project in the exchanges' names: exchange/<project>/v1/..."
+        values.project, PROJECT, "The project in the names of the exchanges: exchange/<project>/v1/..."
     )
-    event_shape: str = _events(values.one_of(*SHAPES), "2018", "The event format: 2018 or today.")
+    event_shape: str = _events(values.one_of(*SHAPES), "2018", "The format of events: 2018 or today.")
     control: bool = _tests(
         values.flag,
         "false",
-        "true: tests may move the clock, cause faults, read messages and reset (/control/v1).",
+        "true: tests may move the clock, cause faults, read messages, and reset the queue (/control/v1).",
     )
     development: bool = _tests(values.flag, "false", "true: other machines may use the development client.")
     log_format: str = _logs(
-        values.one_of(*LOG_FORMATS), "auto", "text, json, or auto: text at a terminal, else json."
+        values.one_of(*LOG_FORMATS),
+        "auto",
+        "The format of the log: text, json, or auto (text on a terminal, else json).",
     )
     log_level: str = _logs(
         values.one_of(*LOG_LEVELS),
         "info",
-        "The lowest level that is logged: debug, info (every request), warning or error.",
+        "The lowest level that is logged: debug, info (with every request), warning or error.",
     )
     metrics_pools: int = _logs(
-        values.count, "50", "How many pools have metrics of their own; the others are summed."
+        values.count, "50", "How many pools have metrics of their own. The other pools are added up."
     )
     development_client: str | None = None
 
     @property
     def is_embedded(self) -> bool:
-        """Whether storage is in this server's own file or memory, and workers poll it through the server."""
+        """Whether the server itself stores the tasks, in a file or in memory, and answers polls."""
         return self.storage in ("embedded", "memory")
 
     @property
     def is_on_loopback(self) -> bool:
-        """Whether only this machine reaches the server. A host name other than localhost never counts."""
+        """Whether only this machine can reach the server. Of host names, only localhost counts."""
         return is_loopback(self.host)
 
     @property
     def origins(self) -> tuple[str, ...]:
-        """The origins of ``cors_origins``."""
+        """The origins that ``cors_origins`` allows, with auto and none resolved."""
         is_private = self.is_on_loopback and not self.public_url
         is_open = not (self.development or self.development_client or is_private)
         if self.cors_origins == ("auto",):
@@ -221,7 +250,7 @@ class Settings:
 
     @property
     def tls_dir(self) -> Path:
-        """The directory of the authority of ``tls`` auto."""
+        """The directory of the certificate authority that ``tls`` auto makes."""
         return self.data_dir / "tls"
 
     @property

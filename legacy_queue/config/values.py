@@ -1,4 +1,4 @@
-"""The types of the settings' values, which are read from text and from the values of TOML."""
+"""The types of values of settings and options. Values come from text or from TOML."""
 
 import ipaddress
 import json
@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import click
+from click.shell_completion import CompletionItem
 
 from legacy_queue.domain.authentication import Client
 from legacy_queue.domain.ids import TASK_QUEUE_ID
@@ -19,30 +20,42 @@ from legacy_queue.domain.times import parse_duration
 
 Read = Callable[[Any], Any]
 _LABEL = "[a-z0-9]([a-z0-9_-]{0,61}[a-z0-9])?"
-_WRONG = (ValueError, TypeError, RuntimeError)  # the last for JSON that is too deep, and no home directory
+_WRONG = (
+    ValueError,
+    TypeError,
+    RuntimeError,
+)  # RuntimeError: JSON that is nested too deeply, and a home directory that does not exist
 
 
 class _WrongPartError(ValueError):
-    """Names the part of a value that is wrong. The texts of other errors may have a secret."""
+    """Names the part of a value that is wrong. Other errors are not shown, because they may have a secret."""
 
 
 class Value(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no argument for it
-    """A type of values. ``words`` are all of them, if they are few. Options of ``multiple`` may be repeated.
+    """A type of values. ``words`` are the possible values, if they are few. An option of a type that is
+    ``multiple`` may be repeated. ``name``, in capitals, stands for the value in a help.
 
-    ``read`` takes text or a value of TOML, and raises one of _WRONG for what is not ``expected``.
+    ``read`` takes text or a value of TOML. It raises one of _WRONG for a value that is not as ``expected``.
     """
 
-    name = "value"
     envvar_list_splitter = ","
 
-    def __init__(self, expected: str, read: Read, words: Sequence[str] = (), multiple: bool = False) -> None:
+    def __init__(
+        self,
+        expected: str,
+        read: Read,
+        words: Sequence[str] = (),
+        multiple: bool = False,
+        name: str = "value",
+    ) -> None:
+        self.name = name
         self._expected = expected
         self._read = read
         self.words = words
         self.multiple = multiple
 
     def parse(self, value: Any) -> Any:
-        """Raises ValueError, which says what was expected, and never repeats a secret."""
+        """The parsed value. Raises ValueError, which says what was expected and never repeats a secret."""
         try:
             return self._read(value)
         except _WRONG as error:
@@ -55,13 +68,18 @@ class Value(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no argu
         except ValueError as error:
             self.fail(f"{value!r}: {error}", param, ctx)
 
+    def shell_complete(
+        self, _ctx: click.Context, _param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        return [CompletionItem(word) for word in self.words if word.startswith(incomplete)]
+
 
 def _expecting(expected: str, **more: Any) -> Callable[[Read], Value]:
     return lambda read: Value(expected, read, **more)
 
 
 def without_secrets(text: str) -> str:
-    """The text, such as a URL, with ``***`` for the password before an @ and for the query."""
+    """The text, such as a URL, with ``***`` in place of a password before an @ and of the query."""
     text = re.sub(r"[?#].*", "?***", text, flags=re.DOTALL)
     return re.sub(
         r"^([a-z][a-z0-9+.-]*://)?([^:/@]*:)?.*@", r"\1\2***@", text, flags=re.DOTALL | re.IGNORECASE
@@ -69,7 +87,7 @@ def without_secrets(text: str) -> str:
 
 
 def duration_text(duration: timedelta) -> str:
-    """The duration as text for a setting, in the largest exact unit: ``20m``."""
+    """The duration as text for a setting, in the largest unit that is exact: ``20m``."""
     seconds = int(duration.total_seconds())
     units = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
     size, unit = next((size, unit) for size, unit in units if seconds % size == 0)
@@ -85,10 +103,10 @@ def _check(is_right: bool) -> None:
         raise ValueError
 
 
-def matching(pattern: str, expected: str, read: Callable[[str], Any] = str) -> Value:
-    """The type of text that the whole pattern matches; if ``read`` is int, also of an int of TOML."""
+def matching(pattern: str, expected: str, read: Callable[[str], Any] = str, name: str = "text") -> Value:
+    """The type of texts that match the whole pattern. If ``read`` is int, an int of TOML is also possible."""
 
-    @_expecting(expected)
+    @_expecting(expected, name=name)
     def value_type(value: Any) -> Any:
         _check(type(value) in (str, read) and re.fullmatch(pattern, str(value), re.DOTALL) is not None)
         return read(value)
@@ -97,11 +115,28 @@ def matching(pattern: str, expected: str, read: Callable[[str], Any] = str) -> V
 
 
 def one_of(*words: str) -> Value:
-    return Value(f"{', '.join(words[:-1])} or {words[-1]}", matching("|".join(words), "").parse, words)
+    expected = " or ".join(filter(None, (", ".join(words[:-1]), words[-1])))
+    return Value(expected, matching("|".join(words), "").parse, words, name="word")
+
+
+def number(lowest: int, highest: int | None = None) -> Value:
+    """The type of the whole numbers in this range."""
+    limits = f"of at least {lowest}" if highest is None else f"from {lowest} to {highest}"
+
+    @_expecting(f"a whole number {limits}", name="n")
+    def value_type(value: Any) -> int:
+        found = int(matching(r"-?\d{1,18}", "", int).parse(value))
+        _check(lowest <= found and (highest is None or found <= highest))
+        return found
+
+    return value_type
 
 
 def _duration(lowest: str, highest: str, why: str) -> Value:
-    @_expecting(f"a duration of whole seconds from {lowest} to {highest}, like 20s, 3m31s or 2h: {why}")
+    @_expecting(
+        f"a duration in whole seconds from {lowest} to {highest}, such as 20s, 3m31s or 2h: {why}",
+        name="duration",
+    )
     def value_type(value: Any) -> timedelta:
         duration = parse_duration(str(value))
         _check(not duration.microseconds and parse_duration(lowest) <= duration <= parse_duration(highest))
@@ -112,31 +147,32 @@ def _duration(lowest: str, highest: str, why: str) -> Value:
 
 def _url(scheme: str, expected: str) -> Value:
     pattern = rf"{scheme}://[^\s/?#{{}}@]+[^\s?#{{}}@]*"
-    return matching(pattern, f"a URL that starts with {expected}", lambda text: text.rstrip("/"))
+    return matching(pattern, f"a URL that begins with {expected}", lambda text: text.rstrip("/"), "url")
 
 
 text = matching(".+", "text")
-count = matching(r"[1-9]\d{0,2}", "a number from 1 to 999", int)
-duration = _duration("1s", "5d", "no deadline is later")
-sas_life = _duration("6m", "5d", "workers fetch new URLs 310 s before the end")
+count = matching(r"[1-9]\d{0,2}", "a whole number from 1 to 999", int, "n")
+duration = _duration("1s", "5d", "every task ends within 5d")
+sas_life = _duration("6m", "5d", "workers replace a URL 310 s before its end")
 claim_work_wait = _duration("0s", "20s", "clients give up after 30 s")
-prefix = matching("[a-z][a-z0-9]{0,10}", "1 to 11 of a-z and 0-9, a letter first")
-project = matching("[a-zA-Z0-9_-]{1,64}", "1 to 64 of a-z, A-Z, 0-9, - and _")
+prefix = matching("[a-z][a-z0-9]{0,10}", "1 to 11 characters of a-z and 0-9, beginning with a letter")
+project = matching("[a-zA-Z0-9_-]{1,64}", "1 to 64 characters of a-z, A-Z, 0-9, - and _")
 url = _url("https?", "http:// or https:// and has no user, password or query")
 azure_url = _url("https", "https:// and has no query: tokens are not sent over plain HTTP")
-account = matching("[a-z0-9]{3,24}", "3 to 24 of a-z and 0-9")
+account = matching("[a-z0-9]{3,24}", "3 to 24 characters of a-z and 0-9")
 proxy = matching(
     r"http://[^\s/?#{}@]+/?",
-    "the URL of an HTTP proxy, like http://proxy.example.com:3128, without user and password",
+    "the URL of an HTTP proxy, such as http://proxy.example.com:3128, without user and password",
+    name="url",
 )
 
 
-@_expecting("a path; ~ is a home directory that exists")
+@_expecting("a path, in which ~ is a home directory that exists", name="path")
 def path(value: Any) -> Path:
     return Path(text.parse(value)).expanduser()
 
 
-@_expecting("a port, 0 to 65535; 0 lets the system choose")
+@_expecting("a port from 0 to 65535; 0 lets the system choose one", name="port")
 def port(value: Any) -> int:
     number = int(matching(r"\d{1,5}", "", int).parse(value))
     _check(number <= 65535)
@@ -151,8 +187,9 @@ def flag(value: Any) -> bool:
 
 
 @_expecting(
-    "a URL like amqp://user:password@host:5672/vhost, or with amqps://, and no query; "
-    "special characters of a URL must be percent-encoded in the password"
+    "a URL such as amqp://user:password@host:5672/vhost, with amqp:// or amqps:// and without a query; "
+    "in the password, percent-encode the special characters of URLs",
+    name="url",
 )
 def amqp_url(value: Any) -> str:
     url = urlsplit(matching("[!-~]+", "").parse(value))
@@ -162,7 +199,7 @@ def amqp_url(value: Any) -> str:
 
 
 def _structure(value: Any, kind: type[Any]) -> Any:
-    """A table or list of the file; an option or a variable has it as JSON."""
+    """A table or list of the settings file. In an option or a variable it is JSON."""
     value = json.loads(value) if isinstance(value, str) else value
     _check(isinstance(value, kind))
     return value
@@ -173,7 +210,7 @@ def _scopes(value: Any) -> tuple[str, ...]:
     return tuple(value)
 
 
-@_expecting(f"reads, none, or scopes to read: {', '.join(READS)}", multiple=True)
+@_expecting(f"reads, none, or scopes that only read: {', '.join(READS)}", multiple=True)
 def anonymous_scopes(value: Any) -> tuple[str, ...]:
     if value in ("reads", "none"):
         return OPEN_READS if value == "reads" else ()
@@ -183,7 +220,7 @@ def anonymous_scopes(value: Any) -> tuple[str, ...]:
 
 
 def _items(value: Any, kind: str, read: Callable[[str, Any], Any]) -> Iterator[Any]:
-    """What ``read`` makes of each name and value of a table."""
+    """The result of ``read`` for each name and value of a table."""
     for name, item in _structure(value, dict).items():
         try:
             yield read(name, item)
@@ -200,13 +237,14 @@ def _client(client_id: str, wire: Any) -> Client:
 
 @_expecting(
     "a table, or JSON, that has for each clientId (letters, digits and @/:.+|_-) "
-    "an accessToken of 22 to 128 printable ASCII characters, and a list of scopes"
+    "an accessToken of 22 to 128 printable ASCII characters, and a list of scopes",
+    name="json",
 )
 def clients(value: Any) -> tuple[Client, ...]:
     return tuple(_items(value, "client", _client))
 
 
-@_expecting("a table, or JSON, that has a list of scopes for each role")
+@_expecting("a table, or JSON, that has a list of scopes for each role", name="json")
 def roles(value: Any) -> Mapping[str, tuple[str, ...]]:
     return dict(_items(value, "role", lambda role, scopes: (role, _scopes(scopes))))
 
@@ -216,14 +254,17 @@ def _policy(pool: str, policy: Any) -> tuple[str, str]:
     return pool, policy
 
 
-@_expecting('a table, or JSON, like "provisionerId/workerType" = "optional" or "required"')
+@_expecting(
+    'a table, or JSON, that has "optional" or "required" for each "provisionerId/workerType"', name="json"
+)
 def policies(value: Any) -> Mapping[str, str]:
     return dict(_items(value, "pool", _policy))
 
 
 @_expecting(
-    "a list of secrets, or text with commas between them, each of 22 printable ASCII characters or more "
-    "and no space: the first one signs, any of them verifies"
+    "a list of secrets, or text with commas between them; each has at least 22 printable ASCII characters "
+    "and no space: the first one signs, any of them verifies",
+    name="list",
 )
 def secrets(value: Any) -> tuple[str, ...]:
     if isinstance(value, str) and not value.startswith("["):
@@ -234,7 +275,7 @@ def secrets(value: Any) -> tuple[str, ...]:
 
 
 def _several(expected: str, read: Read) -> Value:
-    """The type of a list, or of text with commas between the items."""
+    """The type of a list, or of a text with commas between the items."""
 
     @_expecting(expected, multiple=True)
     def value_type(value: Any) -> tuple[Any, ...]:
@@ -256,15 +297,15 @@ def _host_pattern(value: Any) -> str:
     return text if text == "*" else f"*.{_host(text[2:])}" if text.startswith("*.") else _host(text)
 
 
-tls_names = _several("a host name or an IP address, or several, without port and wildcard", _host)
-hosts = _several("a host name or an IP address, or several, without port", _host_pattern)
+tls_names = _several("host names or IP addresses, without a port or a wildcard", _host)
+hosts = _several("host names or IP addresses, without a port", _host_pattern)
 networks = _several(
-    "addresses or networks of proxies, like 127.0.0.1 or 10.0.0.0/8",
+    "addresses or networks of proxies, such as 127.0.0.1 or 10.0.0.0/8",
     lambda text: ipaddress.ip_network(str(text)),
 )
 _listed_origins = _several("", matching(r"https?://[a-z0-9_.:\[\]-]+", "").parse)
 
 
-@_expecting("auto, none, *, or origins like https://tools.example.com, without a path", multiple=True)
+@_expecting("auto, none, *, or origins such as https://tools.example.com, without a path", multiple=True)
 def origins(value: Any) -> tuple[str, ...]:
     return (value,) if value in ("auto", "none", "*") else tuple(_listed_origins.parse(value))

@@ -1,9 +1,10 @@
-"""Azurite as a process that this process starts, watches and stops: plain, of any version.
+"""Azurite as a process that this process starts, watches and stops. It is unpatched, and of any version.
 
-It saves every five seconds, and once more when it ends by SIGTERM, or with this process, by the end of its
-standard input (see azurite_preload.js). A kill loses what it acknowledged since the last save. Its folder is
-locked, since two Azurites would damage it, until both this process and Azurite have ended. It writes its
-output to a file, so that it never blocks. This module reads no settings, does not log and starts no thread.
+Azurite saves its data every five seconds, and once more when it ends. It ends at a SIGTERM, and when this
+process ends, because its standard input ends then (see azurite_preload.js). If it is killed, it loses what it
+acknowledged since the last save. Two Azurites would damage the folder. So the folder is locked until both
+this process and Azurite have ended. Azurite writes its output to a file, because a full pipe would block it.
+This module reads no settings, does not log, and starts no thread.
 """
 
 import base64
@@ -31,56 +32,56 @@ from legacy_queue.private_folder import (
 )
 
 ACCOUNT = "devstoreaccount1"
-# Azurite's documented key, the same everywhere: it protects nothing
+# the key in Azurite's documentation; everybody knows it, so it protects nothing
 DEFAULT_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
-CONNECTION_STRING = "connection-string"  # the file in the folder
+CONNECTION_STRING = "connection-string"  # the name of the file in the folder
 
 _HOST = "127.0.0.1"
 _PRELOAD = Path(__file__).with_name("azurite_preload.js")
 _START_TIMEOUT = 60.0  # seconds
-_STOP_TIMEOUT = 60.0  # seconds, to save a very large folder
-_LOCK_TIMEOUT = 2.0  # seconds, for an Azurite that still saves after its owner has died
+_STOP_TIMEOUT = 60.0  # seconds; to save a very large folder takes long
+_LOCK_TIMEOUT = 2.0  # seconds; an Azurite may still be saving after its owner has died
 _POLL_INTERVAL = 0.02  # seconds
 _FLAGS = (
     "--silent",
     "--disableTelemetry",
-    "--disableProductStyleUrl",  # otherwise it takes the first label of a dotted host name for the account
-    "--blobKeepAliveTimeout=120",  # otherwise it closes idle connections after 5 s
+    "--disableProductStyleUrl",  # else the first label of a dotted host name would be the account
+    "--blobKeepAliveTimeout=120",  # else it closes idle connections after 5 s
     "--queueKeepAliveTimeout=120",
     "--tableKeepAliveTimeout=120",
 )
 _LISTENING = re.compile(r"Azurite (Blob|Queue|Table) service is successfully listening at \S+:(\d+)\n")
 _BUSY = re.compile(r"EADDRINUSE: address already in use (\S+)")
 _GET_ONE = (
-    "`npm install -g azurite` installs it, or run it in a container, and use --storage azure with its "
+    "install it with `npm install -g azurite`; or run it in a container, and use --storage azure with its "
     "connection string"
 )
 
 
 class _Busy(UnusableStorage):
-    """Another program uses an address."""
+    """Another program uses one of the addresses."""
 
 
 class Ports(NamedTuple):
-    """The ports of the three services; 0 lets the system choose."""
+    """The ports of the three services. If a port is 0, the system chooses one."""
 
     blob: int = 0
     queue: int = 0
     table: int = 0
 
 
-DEFAULT_PORTS = Ports(10000, 10001, 10002)  # Azurite's defaults, which its tools expect
+DEFAULT_PORTS = Ports(10000, 10001, 10002)  # Azurite's own defaults, which Azure's tools expect
 
 
 class Azurite:
-    """An Azurite over a folder, on ports that stay the same as long as they are free: signed URLs stay valid.
+    """An Azurite that keeps its data in a folder.
 
-    It is the one of ``azurite_dir``, a folder with node_modules, by default that on PATH or beside
-    this Python. The ``preferred``
-    ports, as far as they are free, are for a folder that was never served. The key of its account is random
-    and stays the same for the folder, or is the documented one with ``has_default_key``. ``is_open``: it
-    listens on all addresses of this machine. The folder is created where it is missing, and is private with
-    everything in it.
+    The program is the one in the node_modules of ``azurite_dir``; by default it is the azurite on the PATH,
+    or next to this Python. If the folder was served before, Azurite gets the same ports again while they are
+    free, so that signed URLs stay valid. Otherwise it gets those of the ``preferred`` ports that are free.
+    The key of its account is random and stays the same for the folder. With ``has_default_key`` it is the
+    documented one. With ``is_open`` Azurite listens on all addresses of this machine. The folder is created
+    if it is missing. The folder and everything in it is private.
     """
 
     def __init__(
@@ -103,7 +104,7 @@ class Azurite:
         self.ports = Ports()
         self._process: subprocess.Popen[bytes] | None = None
         self._lock: int | None = None
-        # a fork must hold neither lock nor standard input, so that Azurite ends with its owner
+        # a fork must give up the lock and Azurite's standard input: else Azurite would outlive its owner
         disown = weakref.WeakMethod(self._disown)
         os.register_at_fork(after_in_child=lambda: (method := disown()) and method())
 
@@ -121,7 +122,7 @@ class Azurite:
 
     @property
     def connection_string(self) -> str:
-        """For ``from_connection_string`` of the Azure SDK."""
+        """The connection string, as ``from_connection_string`` of the Azure SDK takes it."""
         return (
             f"DefaultEndpointsProtocol=http;AccountName={ACCOUNT};AccountKey={self._key};"
             f"BlobEndpoint={self.blob_url};QueueEndpoint={self.queue_url};TableEndpoint={self.table_url};"
@@ -129,13 +130,14 @@ class Azurite:
 
     @property
     def pid(self) -> int | None:
-        """The id of the last started process, alive or not; None before start and after stop."""
+        """The id of the process that was started last, alive or not; None before start and after stop."""
         return self._process.pid if self._process else None
 
     def start(self) -> Self:
-        """Return once Azurite answers. Its connection string is then in a file, for its owner alone.
+        """Start Azurite and return once it answers. A private file has its connection string then.
 
-        Raises UnusableStorage, and then neither is left. Without a program there is no folder either.
+        Raises UnusableStorage; then neither the process nor the file is left. If there is no program, no
+        folder is made either.
         """
         self._program()
         lock = self._locked()
@@ -143,7 +145,7 @@ class Azurite:
             try:
                 self.ports = self._last_ports = self._start_on_any(lock)
             finally:
-                self._lock = lock  # not before the fork of gevent's Popen, whose child needs it
+                self._lock = lock  # not earlier: the fork in Popen would drop it
             write_private(self._connection_file, self.connection_string + "\n")
         except BaseException:
             self.stop()
@@ -151,19 +153,19 @@ class Azurite:
         return self
 
     def stop(self) -> bool:
-        """Let Azurite save and end, and free the folder. Safe to repeat.
+        """Let Azurite save its data and end, and unlock the folder. You can call it again.
 
-        Returns False if it was alive, and its exit code was then not 0.
+        Returns False if Azurite was alive and did not end with the exit code 0.
         """
         has_ended_well = self._end()
         self._disown()
         return has_ended_well
 
     def alive(self) -> bool:
-        """Whether Azurite runs, also where other code reaps the children of this process."""
+        """Whether Azurite runs. It is right even if other code reaps the children of this process."""
         if self._process is None or self._process.poll() is not None:
             return False
-        try:  # gevent's poll sees only what gevent has reaped
+        try:  # gevent's poll knows only of processes that gevent has reaped
             return os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
         except ChildProcessError:
             return False
@@ -175,9 +177,9 @@ class Azurite:
         self.stop()
 
     def _last_start(self) -> tuple[str, Ports | None]:
-        """The key and the ports of the last start over this folder; a new key, and None, without one."""
+        """The key and the ports of the last start with this folder; if there was none, a new key and None."""
         key = base64.b64encode(secrets.token_bytes(64)).decode()
-        with suppress(OSError, ValueError):  # missing, damaged or another user's
+        with suppress(OSError, ValueError):  # the file is missing, damaged, or belongs to another user
             last = read_private(self._connection_file).decode()
             ports = Ports(*map(int, re.findall(r"Endpoint=http://[^:]+:(\d+)/", last)))
             last_key = re.search(r"AccountKey=([\w+/]{86}==);", last)
@@ -187,7 +189,7 @@ class Azurite:
         return key, None
 
     def _locked(self) -> int:
-        """Lock the folder, for as long as any process has this descriptor open."""
+        """Lock the folder. The lock lasts as long as any process has this descriptor open."""
         try:
             return lock_private(self._folder / "lock", _LOCK_TIMEOUT)
         except OSError as error:
@@ -196,8 +198,8 @@ class Azurite:
             ) from error
         except InUse as holder:
             raise UnusableStorage(
-                f"The data folder {self._folder} is in use by process {holder}: stop it or choose another "
-                "folder."
+                f"The data folder {self._folder} is in use by process {holder}: stop that process, or choose "
+                "another folder."
             ) from None
 
     def _start_on_any(self, lock: int) -> Ports:
@@ -209,7 +211,7 @@ class Azurite:
             return self._listen(Ports(), lock)
 
     def _listen(self, ports: Ports, lock: int) -> Ports:
-        """Start the process; its real ports, once it listens on all of them."""
+        """Start the process, and return its ports once it listens on all of them."""
         words, environment = self._command(ports)
         with open(self.log, "wb", opener=private_opener) as output:
             try:
@@ -219,7 +221,7 @@ class Azurite:
                     stdout=output,
                     stderr=subprocess.STDOUT,
                     env=environment,
-                    start_new_session=True,  # Ctrl-C reaches only the owner, which then stops it
+                    start_new_session=True,  # so that Ctrl-C reaches only the owner, which then stops Azurite
                     pass_fds=[lock],
                     umask=UMASK,
                 )
@@ -227,32 +229,34 @@ class Azurite:
                 raise UnusableStorage(f"{words[0]} cannot be started: {error.strerror}.") from error
         deadline = time.monotonic() + _START_TIMEOUT
         while True:
-            ended = not self.alive()  # before its output is read, which is then complete
+            ended = not self.alive()  # asked before the output is read, so that the output is complete
             said = self.log.read_text(errors="replace")
             if busy := _BUSY.search(said):
-                raise _Busy(f"Azurite cannot listen on {busy[1]}: another program has that port.")
+                raise _Busy(f"Azurite cannot listen on {busy[1]}, because another program uses this port.")
             listening = {service.lower(): int(port) for service, port in _LISTENING.findall(said)}
             if len(listening) == len(ports):
                 return Ports(**listening)
             if ended:
                 raise UnusableStorage(
-                    f"Azurite ended while it started; it said {_gist(said)}, see {self.log}."
+                    f"Azurite ended during its start. It said {_gist(said)}; see {self.log}."
                 )
             if time.monotonic() > deadline:
                 raise UnusableStorage(
-                    f"Azurite did not begin to listen within {_START_TIMEOUT:g} s; see {self.log}."
+                    f"Azurite did not start to listen within {_START_TIMEOUT:g} s; see {self.log}."
                 )
             time.sleep(_POLL_INTERVAL)
 
     def _command(self, ports: Ports) -> tuple[list[str], dict[str, str]]:
-        """The command that listens on these ports, and its environment; raises UnusableStorage."""
+        """The command that listens on these ports, and its environment. Raises UnusableStorage."""
         program = self._program()
         listen = [f"--{service}Port={port}" for service, port in ports._asdict().items()]
         listen += [f"--{service}Host={self._listen_on}" for service in ports._fields]
-        # not the user's own accounts
+        # without the accounts that the user may have set
         environment = {name: value for name, value in os.environ.items() if not name.startswith("AZURITE_")}
         environment["PATH"] = _search_path()
-        environment["AZURITE_ACCOUNTS"] = f"{ACCOUNT}:{self._key}"  # a command line is read by everybody
+        environment["AZURITE_ACCOUNTS"] = (
+            f"{ACCOUNT}:{self._key}"  # not as an option: everybody can read a command line
+        )
         preload = str(_PRELOAD.resolve()).replace("\\", "\\\\").replace('"', '\\"')
         environment["NODE_OPTIONS"] = f'{environment.get("NODE_OPTIONS", "")} --require "{preload}"'
         location = f"--location={self._folder.resolve()}"
@@ -264,26 +268,26 @@ class Azurite:
             if not program.is_file():
                 raise UnusableStorage(
                     f"There is no {program}: run `npm install azurite` in {self._azurite_dir}, or `npm ci` "
-                    "where it has a lock."
+                    "if it has a package-lock.json."
                 )
             return program
         on_path = shutil.which("azurite", path=_search_path())
         if not on_path:
             raise UnusableStorage(
-                f"There is no azurite on PATH: {_GET_ONE}. --azurite-dir names a folder whose node_modules "
-                "has it, and --storage embedded needs none."
+                f"There is no azurite on the PATH: {_GET_ONE}. If it is in the node_modules of a folder, "
+                "name that folder by --azurite-dir. --storage embedded needs no Azurite."
             )
         return Path(on_path)
 
     def _end(self) -> bool:
-        """As ``stop``, without freeing the folder."""
+        """Do what ``stop`` does, but do not unlock the folder."""
         if self._process is None or self._process.stdin is None:
             return True
         if not self.alive():
             self._process.stdin.close()
             return True
-        self._process.terminate()  # it may end at the end of its input, and this would then kill it
-        self._process.stdin.close()  # as SIGTERM, for a process that does not handle signals yet
+        self._process.terminate()  # before the input is closed: a SIGTERM while it ends would kill it
+        self._process.stdin.close()  # ends a process that does not handle SIGTERM yet
         try:
             self._process.wait(_STOP_TIMEOUT)
         except subprocess.TimeoutExpired:
@@ -292,9 +296,9 @@ class Azurite:
         return self._process.returncode == 0
 
     def _disown(self) -> None:
-        """Forget the process and the lock, without ending either."""
+        """Forget the process and the lock. The process goes on, and the lock stays with the other owners."""
         if self._process is not None and self._process.stdin is not None:
-            self._process.poll()  # in a fork it is no child, and counts as ended
+            self._process.poll()  # in a fork it is not a child, and so it counts as ended
             self._process.stdin.close()
         if self._lock is not None:
             os.close(self._lock)
@@ -303,15 +307,15 @@ class Azurite:
 
 
 def _search_path() -> str:
-    """PATH, and the folder of this Python, where scripts/up puts azurite, and node where PATH has none."""
+    """The PATH, then the folder of this Python, into which scripts/up puts azurite and node."""
     return os.pathsep.join([os.environ.get("PATH", os.defpath), os.path.dirname(sys.executable)])
 
 
 def _known_flags(program: Path) -> list[str]:
-    """Those of the flags that this version declares: Azurite ends at any other."""
+    """The flags that this version of Azurite knows. It would refuse to start with any other."""
     try:
         declared = (program.resolve().parent / "common/Environment.js").read_text()
-    except OSError:  # the program is a script of its own, which starts Azurite
+    except OSError:  # the program is another script, which starts Azurite
         return [*_FLAGS]
     return [flag for flag in _FLAGS if f'"{flag[2:].partition("=")[0]}"' in declared]
 
@@ -323,7 +327,7 @@ def _is_free(port: int) -> bool:
 
 
 def _gist(said: str) -> str:
-    plain = re.sub(r"\x1b\][^\x07]*\x07", "", said)  # without window titles
+    plain = re.sub(r"\x1b\][^\x07]*\x07", "", said)  # without the escape sequences that set window titles
     lines = [line.strip() for line in plain.splitlines() if line.strip()]
     errors = [line for line in lines if re.search(r"\b(\w*Error|error|E[A-Z]{4,})\b", line)] or lines[-3:]
     return repr(" | ".join(line[:300] for line in errors[:3])) if errors else "nothing"

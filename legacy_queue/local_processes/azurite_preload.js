@@ -1,16 +1,17 @@
-// Loaded into Azurite by `node --require`, before it: Azurite ends, with a last save, when its parent does, nothing
-// but a kill cuts that save short, and a save that fails is no secret.
+// `node --require` loads this before Azurite. It makes Azurite end, with a last save, when its parent ends. Only a
+// kill can cut this save short. If a save fails, clients learn of it.
 "use strict";
 const fs = require("fs");
 const http = require("http");
 
-// The parent holds the other end of our standard input open; however the parent dies, the system closes it.
+// The parent holds the other end of our standard input. However the parent dies, the system closes that end.
 const end = () => process.kill(process.pid, "SIGTERM");
 process.stdin.on("end", end).on("error", () => {}).resume();
-process.stdin.unref?.(); // waiting for it must not keep alive an Azurite that has saved and closed
+process.stdin.unref?.(); // once Azurite has saved and closed, an open input must not keep it alive
 
-// Azurite hears one SIGTERM, once it has started. A second one (a process group's, then the parent's) would kill
-// it in the midst of its save; an earlier one waits until Azurite can hear it, or gives up a start that hangs.
+// Azurite handles one SIGTERM, and only after its start. A second one (of the process group, then of the parent) would
+// kill it in the middle of its save, so it is ignored. One that comes too early is repeated until Azurite handles it;
+// a start that hangs is given up.
 let heard = false;
 let early = 0;
 process.on("SIGTERM", () => {
@@ -21,8 +22,9 @@ process.on("SIGTERM", () => {
   setTimeout(end, 10);
 });
 
-// Azurite ignores the error of a save, and goes on to acknowledge what it cannot keep. So a save is tried until it
-// succeeds, once a second; until then every request is answered 503. At the end it is tried once more only.
+// Azurite ignores the error of a save, and goes on to acknowledge what it cannot keep. So a failed save is repeated
+// once a second until it succeeds, and until then every request is answered with 503. At the end of Azurite it is
+// tried only once.
 const failed = new Set();
 const { writeFile } = fs;
 fs.writeFile = (path, text, ...rest) => {

@@ -1,11 +1,10 @@
-"""A queue for a test suite: a server in its own process, and the methods that a test calls.
+"""A queue for test suites: a server in a process of its own, and the methods that a test calls.
 
     with LegacyQueue(claim_timeout="30s") as queue:
         task_id = queue.create_task(worker_type="builds")
 
-The fixtures of ``legacy_queue.pytest_plugin`` use it. It calls the server over HTTP, signs requests and reads
-messages with the sample worker's code, and never imports gevent.
-Reference: docs/reference/testing.md.
+The fixtures of ``legacy_queue.pytest_plugin`` use it. It calls the server over HTTP, and reads messages with
+the code of the sample worker. It never imports gevent. Reference: docs/reference/testing.md.
 """
 
 from legacy_queue.queue_client import RequestFailed

@@ -1,4 +1,4 @@
-"""The faults of a test, until they are removed."""
+"""The faults that a test has added."""
 
 import warnings
 from collections.abc import Mapping
@@ -7,19 +7,19 @@ from typing import Any, Self
 
 from legacy_queue.queue_client import QueueClient
 
-__tracebackhide__ = True  # a traceback ends at the test's call
+__tracebackhide__ = True  # so that a traceback ends at the test's own call
 
 _PATH = "/control/v1/faults"
 
 
 class FaultNeverFired(UserWarning):
-    """No request met a fault: the test did not show what it was written for."""
+    """No request met a fault, so the test did not show what it was written for."""
 
 
 class ActiveFault:
-    """A fault. The end of a ``with``, ``remove`` or the next reset removes it.
+    """A fault that is in force until the end of its ``with``, until ``remove``, or until the next reset.
 
-    ``fault_id`` is its id at the server, ``place`` the file and the line of the test that has created it.
+    ``fault_id`` is its id at the server. ``place`` is the file and the line of the test that added it.
     """
 
     def __init__(self, http: QueueClient, wanted: Mapping[str, Any], place: tuple[str, int]) -> None:
@@ -33,7 +33,7 @@ class ActiveFault:
 
     @property
     def fired(self) -> int:
-        """How many requests have met it so far."""
+        """How many requests have met the fault so far."""
         if not self._is_removed:
             faults = self._http.call("GET", _PATH)["faults"]
             self._fired = next(
@@ -42,7 +42,7 @@ class ActiveFault:
         return self._fired
 
     def remove(self) -> int:
-        """Remove the fault, if it is still in force; how many requests have met it."""
+        """Remove the fault, if it is still in force. Returns how many requests have met it."""
         if not self._is_removed:
             self._fired = self._http.call("DELETE", f"{_PATH}/{self.fault_id}")["fired"]
         self._is_removed = True
@@ -58,6 +58,6 @@ class ActiveFault:
             self._warn()
 
     def _warn(self) -> None:
-        """Warn FaultNeverFired at the line of the test."""
+        """Warn FaultNeverFired, with the line of the test as its place."""
         what = ", ".join(f"{name}={value!r}" for name, value in self._wanted.items())
         warnings.warn_explicit(FaultNeverFired(f"this fault never fired: {what}"), None, *self._place)

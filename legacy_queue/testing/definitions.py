@@ -1,4 +1,4 @@
-"""Task definitions with a default for each required field, and names of pools."""
+"""Task definitions with defaults for the required fields, and the names of pools."""
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -29,9 +29,11 @@ def wire_name(name: str) -> str:
 def definition(
     now: datetime, fields: Mapping[str, Any], body: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """The body of createTask: ``fields``, named as in Python, replace those of ``body`` or the defaults.
+    """The body of createTask. ``fields``, which are named as in Python, replace those of ``body`` or the
+    defaults.
 
-    A time may be a datetime, or a timedelta from ``now`` on. Given metadata replaces only the same names.
+    A time may be a datetime, or a timedelta that counts from ``now``. Metadata in ``fields`` replaces only
+    the entries that it names.
     """
     wire = {wire_name(name): wire_value(value, now) for name, value in fields.items()}
     if body is None:
@@ -42,12 +44,12 @@ def definition(
 
 
 def pool_name(worker_type: str | None, provisioner_id: str | None, task_queue_id: str | None) -> str:
-    """``<provisionerId>/<workerType>``, with a default for each None."""
+    """The pool as ``<provisionerId>/<workerType>``. None stands for a default."""
     return task_queue_id or f"{provisioner_id or PROVISIONER_ID}/{worker_type or WORKER_TYPE}"
 
 
 def wire_value(value: Any, now: datetime) -> Any:
-    """The value in JSON: a timedelta is from ``now`` on."""
+    """The value for JSON. A timedelta counts from ``now``."""
     if isinstance(value, timedelta):
         value = now + value
     return format_time(value) if isinstance(value, datetime) else value

@@ -1,4 +1,4 @@
-"""``LegacyQueue``: a queue for a test, with a method for each thing that a test does."""
+"""``LegacyQueue``: a queue for a test, with a method for everything that a test does with it."""
 
 import json
 import sys
@@ -40,38 +40,39 @@ from legacy_queue.testing.wire_types import (
     Time,
 )
 
-__tracebackhide__ = True  # a traceback ends at the test's call
+__tracebackhide__ = True  # so that a traceback ends at the test's own call
 
-_CLIENT_ID = "legacy-queue-testing"  # beside the clients that a test configures
-_OLDEST = "0" * 16  # an event id before all events
+_CLIENT_ID = "legacy-queue-testing"  # next to the clients that a test configures
+_OLDEST = "0" * 16  # an event id that comes before all others
 _TIMEOUT = 10.0  # seconds
 
 
 class LegacyQueue:
-    """A context manager: the server runs within the ``with``. All other members need the server.
+    """A queue for tests. It is a context manager: the server runs inside the ``with``, and all members need
+    it.
 
-    ``settings`` are the server's settings, named with ``_``: ``claim_timeout="30s"`` (or a timedelta),
-    ``clients={"worker": {"accessToken": ..., "scopes": [...]}}``. On entering, settings that the server
-    refuses raise ServerFailed with its sentence.
+    ``settings`` are the settings of the server, with ``_`` in place of ``-``: ``claim_timeout="30s"`` (or a
+    timedelta), ``clients={"worker": {"accessToken": ..., "scopes": [...]}}``. If the server refuses a
+    setting, the start of the ``with`` raises ServerFailed with the server's sentence.
     """
 
     def __init__(self, storage: str = "memory", **settings: Any) -> None:
         self._settings = {"storage": storage, **settings}
         self._started: tuple[ServerProcess, QueueClient] | None = None
         self._faults: list[ActiveFault] = []
-        self._pools: set[str] = set()  # that the test has used
-        self._claimed: set[str] = set()  # taskIds and pools that this object has claimed
+        self._pools: set[str] = set()  # the pools that the test has used
+        self._claimed: set[str] = set()  # the taskIds that this object has claimed, and the pools
 
     def __enter__(self) -> Self:
         if self._started:
-            raise RuntimeError("the server is running already: a fixture has entered its queue")
+            raise RuntimeError("the server is already running: a fixture has entered its queue")
         settings = dict(self._settings)
         own = {"accessToken": slugid() + slugid(), "scopes": ["*"]}
         if isinstance(clients := settings.get("clients"), Mapping):
             settings["clients"] = {**clients, _CLIENT_ID: own}
         process = ServerProcess(settings)
-        made_up = {"clientId": _CLIENT_ID, "accessToken": own["accessToken"]}
-        self._credentials: dict[str, str] = process.ready.get("credentials", made_up)
+        generated = {"clientId": _CLIENT_ID, "accessToken": own["accessToken"]}
+        self._credentials: dict[str, str] = process.ready.get("credentials", generated)
         verify: bool | str = process.ready.get("ca", {}).get("bundle") or settings.get("tls_cert") or True
         client = Credentials.from_wire(self._credentials)
         self._started = process, QueueClient(process.ready["baseUrl"], client, verify, process.check)
@@ -95,23 +96,23 @@ class LegacyQueue:
 
     @property
     def base_url(self) -> str:
-        """The base URL for clients of the old API: the root URL and ``/v1``."""
+        """The base URL for clients of the old API: the root URL plus ``/v1``."""
         return str(self._process.ready["baseUrl"])
 
     @property
     def credentials(self) -> dict[str, str]:
-        """``clientId`` and ``accessToken`` of a client that may do everything."""
+        """The ``clientId`` and ``accessToken`` of a client that may do everything."""
         return dict(self._credentials)
 
     @property
     def env(self) -> dict[str, str]:
-        """The variables with the queue's URL, trust and credentials, for Taskcluster's programs."""
+        """The variables by which Taskcluster's programs find the queue: URL, certificates, credentials."""
         return client_variables({**self._process.ready, "credentials": self._credentials})
 
     def client(self, **options: Any) -> Any:
-        """A ``taskcluster.Queue`` of the installed package, old or new, with further ``options`` of it.
+        """A ``taskcluster.Queue`` of the installed package, old or new. ``options`` are passed on to it.
 
-        Raises ImportError where it is not installed.
+        Raises ImportError if the package is not installed.
         """
         try:
             queue = import_module("taskcluster").Queue
@@ -128,11 +129,11 @@ class LegacyQueue:
         body: Mapping[str, Any] | None = None,
         **fields: Unpack[TaskFields],
     ) -> str:
-        """Create a task; its taskId.
+        """Create a task and return its taskId.
 
-        ``fields`` are fields of the definition, in Python's case: ``worker_type``, ``scopes``, ``payload``.
-        Required fields have defaults. A time may be a datetime, or a timedelta from the queue's time on.
-        ``body``, a definition as createTask takes it, replaces the defaults.
+        ``fields`` are fields of the definition, named as in Python: ``worker_type``, ``scopes``, ``payload``.
+        Required fields have defaults. A time may be a datetime, or a timedelta that counts from the queue's
+        time. ``body`` replaces the defaults; it is a definition in the form that createTask takes.
         """
         return self._create("PUT", "", task_id, body, fields)
 
@@ -143,19 +144,19 @@ class LegacyQueue:
         body: Mapping[str, Any] | None = None,
         **fields: Unpack[TaskFields],
     ) -> str:
-        """As ``create_task``, and the task waits for ``schedule``."""
+        """Create a task that stays unscheduled until ``schedule``, and return its taskId."""
         return self._create("POST", "/define", task_id, body, fields)
 
     def schedule(self, task_id: str) -> Status:
-        """Call scheduleTask; the task's status."""
+        """Call scheduleTask. Returns the task's status."""
         return self._change(task_id, "schedule")
 
     def cancel(self, task_id: str) -> Status:
-        """Call cancelTask; the task's status."""
+        """Call cancelTask. Returns the task's status."""
         return self._change(task_id, "cancel")
 
     def rerun(self, task_id: str) -> Status:
-        """Call rerunTask; the task's status."""
+        """Call rerunTask. Returns the task's status."""
         return self._change(task_id, "rerun")
 
     def quarantine(
@@ -168,9 +169,9 @@ class LegacyQueue:
         worker_group: str = WORKER_GROUP,
         worker_id: str = WORKER_ID,
     ) -> None:
-        """Give a worker no task until then; a timedelta is from the queue's time on.
+        """Quarantine a worker: it gets no task until then. A timedelta counts from the queue's time.
 
-        Raises RequestFailed with status 404 if it has not called claimTask or claimWork yet.
+        Raises RequestFailed with status 404 if the worker has not called claimTask or claimWork yet.
         """
         pool = self._pool(worker_type, provisioner_id, task_queue_id).split("/")
         path = f"/v1/provisioners/{pool[0]}/worker-types/{pool[1]}/workers/{worker_group}/{worker_id}"
@@ -182,7 +183,7 @@ class LegacyQueue:
         return definition
 
     def status(self, task_id: str) -> Status:
-        """The task's status: ``state``, ``runs``, ``retriesLeft`` ..."""
+        """The task's status, with ``state``, ``runs``, ``retriesLeft`` and so on."""
         status: Status = self._http.call("GET", f"/v1/task/{task_id}/status")["status"]
         return status
 
@@ -196,11 +197,11 @@ class LegacyQueue:
         worker_group: str = WORKER_GROUP,
         worker_id: str = WORKER_ID,
     ) -> ClaimedRun | None:
-        """Claim a task as a worker does; None if there is no work.
+        """Claim a task as a worker does. Returns None if there is no work.
 
-        ``claimwork`` calls claimWork. ``draft`` and ``deployed`` poll the Azure queues and then call
-        claimTask: ``draft`` sends the message's id, receipt and signature, ``deployed`` deletes the message
-        afterwards.
+        The protocol ``claimwork`` calls claimWork. ``draft`` and ``deployed`` poll the Azure queues and then
+        call claimTask: ``draft`` sends the id, receipt and signature of the message, and ``deployed`` deletes
+        the message afterwards.
         """
         require_one_of(ClaimProtocol, "protocol", protocol)
         pool = self._pool(worker_type, provisioner_id, task_queue_id)
@@ -213,20 +214,22 @@ class LegacyQueue:
         return run
 
     def report(self, run: ClaimedRun, resolution: Resolution, reason: str | None = None) -> Status:
-        """As ``run.report``; the task's status."""
+        """Do what ``run.report`` does. Returns the task's status."""
         return run.report(resolution, reason)
 
     def wait_for(
         self, task_id: str, state: State, timeout: float = _TIMEOUT, *, skip: bool = False
     ) -> Status:
-        """Wait until the task's state is ``state``; its status.
+        """Wait until the task is in this state, and return its status.
 
-        Follows the events, for ``timeout`` seconds of real time. Raises TimeoutError; AssertionError at once
-        if the task is resolved otherwise. Both say what happened to the task.
+        It follows the events, for up to ``timeout`` seconds of real time, and then raises TimeoutError. If
+        the task is resolved in another state, it raises AssertionError at once. Both say what happened to the
+        task.
 
-        With ``skip``, the clock moves to the next moment that is due for the task, or for a task that it
-        depends on, and again, while no worker is at work: while none but ``claim`` has claimed one of these
-        tasks, or asks for their pools.
+        With ``skip``, it moves the clock to the next time at which something is due for the task, or for a
+        task that this one depends on. It repeats that while no worker is at work. A worker is at work if it
+        has claimed one of these tasks, or asks for work in one of their pools; the claims of this object do
+        not count.
         """
         require_one_of(State, "state", state)
         with self._follow(timeout, routingKey=f"primary.{task_id}.#") as events:
@@ -251,11 +254,11 @@ class LegacyQueue:
         timeout: float = _TIMEOUT,
         after: QueueEvent | None = None,
     ) -> QueueEvent:
-        """The first event of the exchange since the last reset, or after the event ``after``.
+        """Wait for the first event of the exchange since the last reset, or after the event ``after``.
 
-        ``exchange`` is a name such as ``task-completed``, ``routing_key`` a pattern as in a binding of a
-        queue. Waits for the event, for ``timeout`` seconds of real time. Raises TimeoutError, as
-        ``wait_for``.
+        ``exchange`` is a name such as ``task-completed``. ``routing_key`` is a pattern as in the binding of
+        an AMQP queue. Waits for up to ``timeout`` seconds of real time, and then raises TimeoutError as
+        ``wait_for`` does.
         """
         last_id = after["id"] if after else _OLDEST
         query = {"exchange": exchange, "routingKey": routing_key, "lastEventId": last_id}
@@ -267,7 +270,7 @@ class LegacyQueue:
                 raise self._timed_out(what, timeout, end) from None
 
     def events(self, exchange: str | None = None, routing_key: str = "#") -> list[QueueEvent]:
-        """The events since the last reset, in order: ``id exchange routingKey routes payload``."""
+        """The events since the last reset, in order. Each has ``id exchange routingKey routes payload``."""
         query = {"routingKey": routing_key, "lastEventId": _OLDEST, "follow": "false"}
         query |= {"exchange": exchange} if exchange else {}
         with self._follow(_TIMEOUT, **query) as events:
@@ -280,10 +283,11 @@ class LegacyQueue:
         provisioner_id: str | None = None,
         task_queue_id: str | None = None,
     ) -> list[InspectedMessage]:
-        """The messages in the pool's Azure queues: ``taskId runId priority visibleIn dequeueCount`` ...
+        """The messages in the pool's Azure queues. Each has ``taskId runId priority visibleIn dequeueCount``
+        ...
 
-        ``visibleIn`` is in seconds; 0 means visible. No message is dequeued. Azurite lists only visible
-        messages.
+        ``visibleIn`` is in seconds; 0 means that the message is visible. No message is dequeued. On Azurite
+        only visible messages are listed.
         """
         pool = self._pool(worker_type, provisioner_id, task_queue_id)
         messages: list[InspectedMessage] = self._http.call("GET", f"/inspect/v1/messages/{pool}")["messages"]
@@ -299,10 +303,11 @@ class LegacyQueue:
         task_queue_id: str | None = None,
         priority: Priority = "lowest",
     ) -> str:
-        """Put a message that should not be there, visible at once; its messageId.
+        """Put a message into a queue that should not be there. It is visible at once. Returns its messageId.
 
-        ``poisoned`` is no message of a task. The others are of the task: ``forged`` is signed with another
-        secret, ``foreign`` goes to a pool that is not the task's, ``doubled`` is a second message.
+        A ``poisoned`` message names no task. The others name the task: a ``forged`` one is signed with
+        another secret, a ``foreign`` one is in a pool that is not the task's, and a ``doubled`` one is a
+        second message.
         """
         pool = self._pool(worker_type, provisioner_id, task_queue_id)
         of_task = {"taskId": task_id} if task_id else {}
@@ -310,7 +315,7 @@ class LegacyQueue:
         return str(self._http.call("POST", f"/control/v1/messages/{pool}", body)["messageId"])
 
     def requests(self, limit: int = 100) -> list[dict[str, Any]]:
-        """The last requests since the last reset, the oldest first, also on signed URLs."""
+        """The last requests since the last reset, the oldest first. Requests on signed URLs are included."""
         answer = self._http.call("GET", "/control/v1/requests", limit=limit)
         return list(answer["requests"])
 
@@ -319,37 +324,41 @@ class LegacyQueue:
         return parse_time(self._http.call("GET", "/control/v1/clock")["now"])
 
     def advance(self, duration: Duration) -> datetime:
-        """Move the queue's clock forward, by ``"21m"``, a timedelta, or seconds; the queue's new time.
+        """Move the queue's clock forward by ``"21m"``, a timedelta, or seconds. Returns the queue's new time.
 
-        Returns when all that became due has happened, events included. Raises RequestFailed with status 409
-        if the storage's clock cannot be moved.
+        When it returns, everything that became due has happened, and its events are published. Raises
+        RequestFailed with status 409 if the clock of the storage cannot be moved.
         """
         return self._move_clock(advance=_duration(duration))
 
     def freeze(self) -> datetime:
-        """Stop the queue's clock: only ``advance`` moves it. The queue's time."""
+        """Stop the queue's clock, so that only ``advance`` moves it. Returns the queue's time."""
         return self._move_clock(freeze=True)
 
     def release(self) -> datetime:
-        """Let the queue's clock run on from its time. The queue's time."""
+        """Let the queue's clock run again, from the time it shows. Returns the queue's time."""
         return self._move_clock(release=True)
 
     def fault(self, endpoint: str, **fields: Unpack[FaultFields]) -> ActiveFault:
-        """Cause a fault in requests to ``endpoint``: a name of the reference, or ``azure.receive``,
-        ``azure.delete``, ``upload``.
+        """Make requests to ``endpoint`` fail: a method of the API, or ``azure.receive``, ``azure.delete``,
+        ``upload``.
 
-        Effects: an answer with ``status`` (and ``message``), a closed connection (``drop``, before or after
-        the change is stored), URLs that are ``"expired"`` or expire in a duration (``sas``), a message that
-        is delivered twice (``double``), not at all (``lose``), or with an invalid receipt (``stale``).
-        ``delay`` comes first. Which requests: those of a ``task``, those of a ``worker``
-        (``"<workerGroup>/<workerId>"``), the first ``times``, each with a ``probability`` and a ``seed``.
-        ``remove``, the end of a ``with`` or the next reset ends the fault; if no request has met it, that
-        warns FaultNeverFired.
+        One of these happens, after ``delay`` if that is given:
+
+        - ``status``, with ``message``: the answer is this error;
+        - ``drop``: the connection is closed ``"before"`` or ``"after"`` the change is stored;
+        - ``sas``: signed URLs are ``"expired"``, or expire in this duration;
+        - ``double``, ``lose``, ``stale``: a message is delivered twice, not at all, or with a bad receipt.
+
+        It happens only to requests about a ``task``, only to those of a ``worker``
+        (``"<workerGroup>/<workerId>"``), only to the first ``times`` requests, or to each with a
+        ``probability`` and a ``seed``. The fault ends by its ``remove``, at the end of a ``with``, or at the
+        next reset. If no request has met it by then, a warning FaultNeverFired is given.
         """
         wanted: dict[str, Any] = {"endpoint": endpoint}
         value: Any
         for name, value in fields.items():
-            if value is not None and value is not False:  # a seed may be 0
+            if value is not None and value is not False:  # not `if value`: a seed may be 0
                 is_time = name in ("sas", "delay")
                 wanted["taskId" if name == "task" else name] = _duration(value) if is_time else value
         caller = sys._getframe(1)
@@ -358,25 +367,27 @@ class LegacyQueue:
         return fault
 
     def check_faults(self) -> None:
-        """Warn FaultNeverFired, once, of each fault in force that no request has met."""
+        """Warn FaultNeverFired, once, about each fault in force that no request has met."""
         counted = [fault for fault in self._faults if not fault._is_removed and not fault._is_warned_of]
         unfired = [fault for fault in counted if not fault.fired]
-        for fault in unfired:  # all of them first: a warning may be an error
+        for fault in unfired:  # mark all of them first, because a warning may be an error
             fault._is_warned_of = True
         for fault in unfired:
             fault._warn()
 
     def reset(self) -> None:
-        """Empty the server: tasks, messages, events, artifacts, workers, clock, faults and journal."""
-        self._process.check()  # a child of a killed server may answer for a moment
+        """Empty the queue: its tasks, messages, events, artifacts, workers, clock, faults and journal."""
+        self._process.check()  # for a moment, a child of a killed server may still answer
         self.check_faults()
         self._http.call("POST", "/control/v1/reset")
         self._forget()
         self._process.skip_log()
 
     def summary(self, limit: int = 20) -> str:
-        """The section of a failed test's report: the last ``limit`` requests, unresolved tasks, messages,
-        the faults and the server's warnings.
+        """The text that a failed test's report shows.
+
+        It has the last requests in ``limit`` lines, the tasks, their messages, the faults, and the server's
+        warnings.
         """
         return summarize(self._http, self._pools, self._process, limit)
 
@@ -400,7 +411,7 @@ class LegacyQueue:
 
     @contextmanager
     def _follow(self, timeout: float, **query: str) -> Iterator[Iterator[QueueEvent]]:
-        """Follow the events of the server's only process, with a broker too, for so many seconds."""
+        """Follow the events of the server's only process for so many seconds, even if there is a broker."""
         with self._http.events("/inspect/v1/events", monotonic() + timeout, **query) as events:
             yield (
                 cast(QueueEvent, {"id": event.get("id", ""), **json.loads(event["data"])})
@@ -429,10 +440,10 @@ class LegacyQueue:
         return status
 
     def _next_due(self, task_id: str) -> datetime | None:
-        """When something is due next for a task or one that it depends on; None while a worker is at work."""
+        """When something is due next for a task or its dependencies; None while a worker is at work."""
         dues: list[str] = []
         task_ids = [task_id]
-        for each in task_ids:  # it grows
+        for each in task_ids:  # the list grows in this loop
             explained = self._http.call("GET", f"/inspect/v1/task/{each}")
             waits = {wait["situation"]: wait for wait in explained["waitsFor"]}
             if "claimed" in waits and each not in self._claimed:
@@ -452,7 +463,7 @@ class LegacyQueue:
         return "\n".join(explanation_lines(self._http.call("GET", f"/inspect/v1/task/{task_id}")))
 
     def _timed_out(self, what: str, timeout: float, end: Exception) -> TimeoutError:
-        """The error of a wait that ``end`` ended: a timeout, or a stream that the server closed."""
+        """The error for a wait that ended by ``end``: a timeout, or a stream that the server has closed."""
         is_over = isinstance(end, TimeoutError)
         when = f"within {timeout:g} s" if is_over else "before the queue was reset, or the server ended"
         return TimeoutError(f"{what} {when}\n{self.summary(10)}")
@@ -467,7 +478,7 @@ class LegacyQueue:
 
 
 def _duration(duration: Duration) -> str:
-    """The duration as text for the server; a number is in seconds."""
+    """The duration as text for the server. A number is in seconds."""
     if isinstance(duration, str):
         return duration
     seconds = duration.total_seconds() if isinstance(duration, timedelta) else duration

@@ -1,8 +1,9 @@
-"""``legacy-queue serve`` as a subprocess: started, watched and ended.
+"""``legacy-queue serve`` as a subprocess, which is started, watched and ended here.
 
-It ends with this process however that ends, since it watches the pipe that is its standard input. The
-variable LEGACY_QUEUE_PYTHON names the Python of another environment, which has this package and what it
-requires. This process then needs only the package itself and requests.
+The server watches the pipe that is its standard input. So it ends when this process ends, even if this
+process is killed. If the variable LEGACY_QUEUE_PYTHON is set, it names the Python that runs the server. That
+environment needs this package and everything that it requires. This process then needs only the package
+itself and requests.
 """
 
 import json
@@ -21,39 +22,39 @@ from typing import Any
 
 from legacy_queue.domain.ids import slugid
 
-__tracebackhide__ = True  # a traceback ends at the test's call
+__tracebackhide__ = True  # so that a traceback ends at the test's own call
 
 _PREFIX = "LEGACY_QUEUE_"
-# variables that would change the server
+# the server does not inherit these variables: they would change what it does
 _NOT_INHERITED = (_PREFIX, "TASKCLUSTER_", "PYTHONWARNINGS", "COV_CORE_", "COVERAGE_PROCESS_")
-_PYTHON = f"{_PREFIX}PYTHON"  # the Python of the server, by default that of this process
-_START_TIMEOUT = 60.0  # seconds: of an Azurite too
+_PYTHON = f"{_PREFIX}PYTHON"  # the Python that runs the server; by default the one of this process
+_START_TIMEOUT = 60.0  # seconds; an Azurite may start too
 _STOP_TIMEOUT = 10.0  # seconds
 _LAST_LINES = 20
-_ERROR = "Error: "  # begins the sentence with which a command ends
+_ERROR = "Error: "  # a command that fails ends with a sentence that begins so
 _NO_MODULE = "No module named"
 _WARNING_LEVELS = ("warning", "error", "critical")
 
 
 class ServerFailed(Exception):
-    """The server did not start, or has ended by itself. The message has the last lines of its log."""
+    """The server did not start, or it ended by itself. The message has the last lines of its log."""
 
 
 class ServerProcess:
-    """A server that is ready. ``ready`` is the line of JSON that it has printed.
+    """A server that is ready. ``ready`` is the line of JSON that it printed.
 
-    ``settings`` are named as in a settings file, with ``_`` for ``-``. The server reads them from its
-    environment, because every user may read a command line. Raises ServerFailed, also if the server is not
-    ready within ``start_timeout`` seconds.
+    The names in ``settings`` are those of a settings file, with ``_`` in place of ``-``. The server gets them
+    by its environment, because every user can read a command line. Raises ServerFailed if the server does not
+    start, or is not ready within ``start_timeout`` seconds.
     """
 
     def __init__(self, settings: Mapping[str, Any], start_timeout: float = _START_TIMEOUT) -> None:
-        # the server makes it if it needs it: with memory storage nothing is left, also after a kill
+        # the server makes it only if needed: so memory storage leaves nothing behind, even after a kill
         self._data_dir = Path(tempfile.gettempdir(), f"legacy-queue-{slugid()}")
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed by stop
         self._log_begin = 0
         own = {"port": 0, "control": True, "log_level": "warning", "data_dir": self._data_dir}
-        # A new session: Ctrl-C ends the tests, and the tests end the server.
+        # In a session of its own the server does not receive Ctrl-C: the tests do, and they end the server.
         try:
             self._process = subprocess.Popen(  # noqa: S603 - no shell
                 [*_python(), "-m", "legacy_queue", "serve", "--stop-with-stdin"],
@@ -73,27 +74,27 @@ class ServerProcess:
             raise
 
     def stop(self) -> None:
-        """End it without waiting for requests under way, and remove its files."""
+        """End the server without waiting for running requests, and remove its files."""
         self._process.send_signal(signal.SIGINT)
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(_STOP_TIMEOUT)
-        if self._process.returncode != 0:  # its children may be left
+        if self._process.returncode != 0:  # its child processes may still run
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
         with self._process, self._log:  # closes the pipes and the file
             shutil.rmtree(self._data_dir, ignore_errors=True)
 
     def check(self) -> None:
-        """Raises ServerFailed if it has ended."""
+        """Raises ServerFailed if the server has ended."""
         if (code := self._process.poll()) is not None:
             raise self._failed(f"the server has ended by itself, with exit code {code}")
 
     def skip_log(self) -> None:
-        """Leave the log so far out of ``warnings``."""
+        """Let ``warnings`` leave out everything that is in the log so far."""
         self._log_begin = os.fstat(self._log.fileno()).st_size
 
     def warnings(self) -> list[str]:
-        """The warnings and errors in its log."""
+        """The warnings and errors in the log."""
         return list(warnings_in(self._log_lines(self._log_begin)))
 
     def _read_ready_line(self, timeout: float) -> Mapping[str, Any]:
@@ -109,8 +110,8 @@ class ServerProcess:
             if refusal and _NO_MODULE in refusal[0]:
                 missing = refusal[0][refusal[0].index(_NO_MODULE) :]
                 raise ServerFailed(
-                    f"the server did not start: {_python()[0]} says {missing!r}. Install legacy-queue for it "
-                    f"with all that it requires, or set {_PYTHON} to a Python that has it"
+                    f"the server did not start: {_python()[0]} says {missing!r}. Install legacy-queue there, "
+                    f"with everything that it requires, or set {_PYTHON} to a Python that has it"
                 )
             raise self._failed(f"the server did not start: its exit code is {self._process.returncode}")
         ready: Mapping[str, Any] = json.loads(line)
@@ -122,7 +123,7 @@ class ServerProcess:
         )
 
     def _log_lines(self, begin: int = 0) -> list[str]:
-        """The lines from byte ``begin`` on. The position at which the server writes does not move."""
+        """The lines of the log from byte ``begin`` on. The server's position in the file does not move."""
         log = self._log.fileno()
         return os.pread(log, os.fstat(log).st_size - begin, begin).decode(errors="replace").splitlines()
 
@@ -130,14 +131,14 @@ class ServerProcess:
 def _python() -> list[str]:
     """The Python that runs the server. It imports nothing from the current directory (-P).
 
-    That of another environment imports nothing from the folders of this one either (-I).
+    If it belongs to another environment, it also imports nothing from the folders of this one (-I).
     """
     other = os.environ.get(_PYTHON)
     return [other, "-I"] if other else [sys.executable, "-P"]
 
 
 def trust_variables(ready: Mapping[str, Any]) -> dict[str, str]:
-    """The variables with which clients trust the server with this ready line, beside other servers."""
+    """The variables that make clients trust the server with this ready line, in addition to other servers."""
     if "ca" not in ready:
         return {}
     certificate = ready["ca"]["certificate"]
@@ -147,7 +148,7 @@ def trust_variables(ready: Mapping[str, Any]) -> dict[str, str]:
 
 
 def client_variables(ready: Mapping[str, Any]) -> dict[str, str]:
-    """The variables with which clients find the server with this ready line: URL, trust, credentials."""
+    """The variables by which clients find the server with this ready line: URL, trust, credentials."""
     found = {**trust_variables(ready), "TASKCLUSTER_ROOT_URL": ready["rootUrl"]}
     if "credentials" in ready:
         found["TASKCLUSTER_CLIENT_ID"] = ready["credentials"]["clientId"]
@@ -156,13 +157,13 @@ def client_variables(ready: Mapping[str, Any]) -> dict[str, str]:
 
 
 def server_environment(settings: Mapping[str, Any]) -> dict[str, str]:
-    """The variables of the server's process: ``settings``, and those of this process without its settings."""
+    """The environment of the server: that of this process without settings, and ``settings``."""
     own = {name: value for name, value in os.environ.items() if not name.startswith(_NOT_INHERITED)}
     return own | {_PREFIX + name.upper(): _text(value) for name, value in settings.items()}
 
 
 def _text(value: Any) -> str:
-    """The value as text for a variable; a duration in seconds."""
+    """The value as the text of a variable. A duration is in seconds."""
     if isinstance(value, timedelta):
         return f"{value.total_seconds():g}s"
     if isinstance(value, bool | dict | list | tuple):
@@ -171,7 +172,7 @@ def _text(value: Any) -> str:
 
 
 def warnings_in(lines: Iterable[str]) -> Iterator[str]:
-    """Warnings and errors of a log, as ``level name field=value``. A line that is no JSON stays as it is."""
+    """The warnings and errors of a log, as ``level name field=value``. A line that is not JSON is kept."""
     for line in lines:
         try:
             fields = json.loads(line)

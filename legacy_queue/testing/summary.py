@@ -1,4 +1,4 @@
-"""The summary of a server for the report of a failed test: compact, and without secrets."""
+"""The summary of a server for the report of a failed test. It is compact and contains no secrets."""
 
 from collections.abc import Callable, Iterable, Mapping
 from html import escape
@@ -17,7 +17,9 @@ _MAX_TASKS = 20
 _MAX_POOLS = 5
 _MAX_MESSAGES = 10
 _MAX_WARNINGS = 10
-_REQUESTS_PER_LINE = 10  # requests that are read: an idle worker polls seven queues again and again
+_REQUESTS_PER_LINE = (
+    10  # so many requests are read for a line, because an idle worker polls seven queues again and again
+)
 _UNIQUE_FIELDS = ("sequence", "begun", "time", "requestId", "path", "priority", "ms")
 _MAX_WIDTH = 300  # characters of a line
 _PAGE = f"""<!doctype html>
@@ -30,10 +32,12 @@ h1 {{ font-size: 18px }}
 
 
 def summarize(http: QueueClient, pools: Iterable[str], process: ServerProcess, limit: int) -> str:
-    """The last requests in ``limit`` lines, the story of each task, resolved ones too, the messages of their
-    pools and of ``pools``, the faults, and the warnings of the server's log. A part that cannot be read says
-    so. A request without an answer is the last. If the server has ended, the summary is the last lines of
-    its log.
+    """The summary of a server.
+
+    It has the last requests in ``limit`` lines, what happened to each task (also to resolved ones), the
+    messages of their pools and of ``pools``, the faults, and the warnings in the server's log. If a part
+    cannot be read, the summary says so; after a request without an answer no further part is read. If the
+    server has ended, the summary is the last lines of its log.
     """
     try:
         process.check()
@@ -69,7 +73,7 @@ def summarize(http: QueueClient, pools: Iterable[str], process: ServerProcess, l
     try:
         for title, read in parts.items():
             lines += _part(title, read)
-    except requests.RequestException as error:  # a further request would wait as long
+    except requests.RequestException as error:  # another request would wait as long as this one
         lines.append(f"the rest cannot be read: {error}")
     lines += _part("warnings of the server", lambda: process.warnings()[-_MAX_WARNINGS:])
     return "\n".join(lines)
@@ -108,7 +112,7 @@ def clock_line(clock: Mapping[str, Any]) -> str:
 
 
 def request_lines(journal: Iterable[Mapping[str, Any]]) -> list[str]:
-    """A line for each request. Equal requests in a row share the line of the first."""
+    """A line for each request. Equal requests in a row share a line."""
 
     def comparable(entry: Mapping[str, Any]) -> Mapping[str, Any]:
         return {name: value for name, value in entry.items() if name not in _UNIQUE_FIELDS}
@@ -122,7 +126,7 @@ def request_line(entry: Mapping[str, Any]) -> str:
     run = f"{entry.get('taskId', '')}/{entry['runId']}" if "runId" in entry else entry.get("taskId", "")
     by = requester(entry)
     reason = entry.get("reason", "")
-    # the reason of a fault's answer names the fault
+    # the reason may already name the fault
     is_new = "fault" in entry and entry["fault"] not in reason
     words = [
         entry["time"][11:23],
@@ -138,7 +142,7 @@ def request_line(entry: Mapping[str, Any]) -> str:
 
 
 def message_line(message: Mapping[str, Any]) -> str:
-    """``<taskId>/0 lowest, visible in 290 s, dequeue count 1``; a message may name no task."""
+    """``<taskId>/0 lowest, visible in 290 s, dequeue count 1``. A message may name no task."""
     run = f"{message['taskId']}/{message['runId']}" if "taskId" in message else "(no task)"
     visible = f"visible in {message['visibleIn']:g} s" if message["visibleIn"] else "visible"
     return f"{run} {message['priority']}, {visible}, dequeue count {message['dequeueCount']}"

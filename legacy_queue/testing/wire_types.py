@@ -1,6 +1,6 @@
-"""The fields of a task's definition, and the answers, as types: a misspelled field is an error of mypy.
+"""Types of the fields of a definition, and of answers, so that mypy finds a misspelled field.
 
-Fields are in Python's case, answers as on the wire. Answers may have more than these.
+Fields are named as in Python, and answers as in JSON. An answer may have more properties than its type.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,7 +9,7 @@ from typing import Any, Literal, NotRequired, TypedDict
 
 State = Literal["unscheduled", "pending", "running", "completed", "failed", "exception"]
 Priority = Literal["highest", "very-high", "high", "medium", "low", "very-low", "lowest", "normal"]
-Time = str | datetime | timedelta  # a timedelta is from the queue's time on
+Time = str | datetime | timedelta  # a timedelta counts from the queue's time
 Duration = str | float | timedelta  # a number is in seconds
 
 
@@ -38,7 +38,7 @@ class TaskFields(TypedDict, total=False):
 
 
 class FaultFields(TypedDict, total=False):
-    """What ``fault`` causes, and in which requests."""
+    """What a ``fault`` does, and to which requests."""
 
     status: int
     message: str
@@ -56,7 +56,7 @@ class FaultFields(TypedDict, total=False):
 
 
 class RunStatus(TypedDict):
-    """One run of a status."""
+    """A run in a status."""
 
     runId: int
     state: State
@@ -86,7 +86,7 @@ class Status(TypedDict):
 
 
 class InspectedMessage(TypedDict):
-    """A message in a pool's queues. ``visibleIn`` is in seconds. A poisoned one is of no run."""
+    """A message in a pool's queues. ``visibleIn`` is in seconds. A poisoned message belongs to no run."""
 
     messageId: str
     priority: Priority
@@ -98,7 +98,7 @@ class InspectedMessage(TypedDict):
 
 
 class QueueEvent(TypedDict):
-    """An event, with its id on this server."""
+    """An event, with the id that this server gave it."""
 
     id: str
     exchange: str

@@ -101,7 +101,7 @@ def test_signals_are_passed_on_and_the_exit_code_after_a_signal_is_a_shells(
         (
             ["--claim-timeout", "soon", "true"],
             1,
-            "Error: --claim-timeout is 'soon': expected a duration of whole seconds",
+            "Error: --claim-timeout is 'soon': expected a duration in whole seconds",
         ),
     ],
 )

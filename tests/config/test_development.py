@@ -96,5 +96,5 @@ def test_the_error_names_what_is_in_the_place_of_the_file_or_the_directory(tmp_p
     (tmp_path / "development.json").mkdir()
     (tmp_path / "file").touch()
     for folder in (tmp_path, tmp_path / "file"):
-        with pytest.raises(SettingsError, match=r"cannot be written and read: .*; use another --data-dir"):
+        with pytest.raises(SettingsError, match=r"cannot be read and written: .*; use another --data-dir"):
             complete(Settings(data_dir=folder))

@@ -185,19 +185,19 @@ POLLED = {"storage": "azurite", "public-queue-url": "https://q.example.com", **P
     ("options", "said"),
     [
         ({"storage": "azure"}, "LEGACY_QUEUE_CONNECTION_STRING"),
-        ({"connection-string": CONNECTION}, "--storage azure, and this is embedded"),
-        ({"azure-proxy": "http://proxy:3128"}, "azure-proxy goes with --storage azure"),
-        ({**ENTRA, "storage": "azure", "connection-string": CONNECTION}, "and so does azure-queue-url"),
+        ({"connection-string": CONNECTION}, "--storage azure, but storage is embedded"),
+        ({"azure-proxy": "http://proxy:3128"}, "azure-proxy works only with --storage azure"),
+        ({**ENTRA, "storage": "azure", "connection-string": CONNECTION}, "both name the account"),
         ({**dict([*ENTRA.items()][:2]), "storage": "azure"}, "azure-blob-url"),
         ({"storage": "memory", "workers": "2"}, "--workers 1"),
-        ({"control": "true", "workers": "2"}, "--control goes with one server process"),
+        ({"control": "true", "workers": "2"}, "--control works only with one server process"),
         ({"host": "192.0.2.1", "storage": "memory", "control": "true", **SERVED}, "leave out --control"),
-        ({"host": "0.0.0.0", "storage": "memory", "clients": CLIENTS}, "on 0.0.0.0 others"),
-        ({"host": "::", "storage": "memory", "signing-secrets": SIGNING}, "on :: others"),
+        ({"host": "0.0.0.0", "storage": "memory", "clients": CLIENTS}, "on 0.0.0.0 other machines"),
+        ({"host": "::", "storage": "memory", "signing-secrets": SIGNING}, "on :: other machines"),
         ({"host": "192.0.2.1", **POLLED, **SERVED}, "--public-blob-url"),
-        ({"host": "0.0.0.0", "development": "true"}, "0.0.0.0 is no address that clients could be sent to"),
-        ({"tls-cert": "a.pem"}, "go together"),
-        ({"tls": "auto", **OWN_CERTIFICATE}, "give one of them"),
+        ({"host": "0.0.0.0", "development": "true"}, "clients cannot be sent to 0.0.0.0"),
+        ({"tls-cert": "a.pem"}, "need each other"),
+        ({"tls": "auto", **OWN_CERTIFICATE}, "exclude each other"),
         ({"tls-name": "queue.example.com"}, "set tls to auto"),
     ],
 )
@@ -242,5 +242,5 @@ def test_if_a_setting_needs_an_extra_that_is_missing_the_error_has_the_command_t
     options: dict[str, str], package: str, extra: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, package, None)  # as if the package were not installed
-    sentence = f"{package} is needed, and not installed: `pip install 'legacy-queue[{extra}]'` brings it"
+    sentence = f"the package {package}, which is not installed: run `pip install 'legacy-queue[{extra}]'`"
     assert why_refused(options).endswith(sentence)

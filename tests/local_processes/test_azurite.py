@@ -134,7 +134,7 @@ def test_an_azurite_takes_other_ports_if_its_own_are_busy_but_never_the_folder_o
 ) -> None:
     first = made().start()
     queue_port = first.ports.queue
-    with pytest.raises(UnusableStorage, match=f"is in use by process {os.getpid()}: stop it"):
+    with pytest.raises(UnusableStorage, match=f"is in use by process {os.getpid()}: stop that process"):
         made().start()
     assert first.alive()
     first.stop()
@@ -195,4 +195,4 @@ def test_an_azurite_next_to_this_python_is_found_even_if_it_is_not_on_the_path(t
     program += f"Azurite(Path({str(tmp_path / 'data')!r})).start()"
     env = {"PATH": "/usr/bin:/bin", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     said = subprocess.run([python, "-c", program], env=env, capture_output=True, text=True).stderr
-    assert "Azurite ended while it started; it said 'an error of the one beside Python'" in said
+    assert "Azurite ended during its start. It said 'an error of the one beside Python'" in said

@@ -117,7 +117,7 @@ SAID = (
     "*warnings of the server: none",
     "*test_defaults.py:*: FaultNeverFired: this fault never fired: endpoint='azure.receive', lose=True",
     "the server did not start: there is no setting LEGACY_QUEUE_CLAIM_TIMOUT; the nearest is *_CLAIM_TIMEOUT",
-    "*UsageError: pytest.mark.legacy_queue takes settings as keywords, such as storage='azurite'*",
+    "*UsageError: pytest.mark.legacy_queue: expected settings as keywords, such as storage='azurite'*",
 )
 
 

@@ -120,7 +120,7 @@ def test_a_test_suite_needs_only_requests_if_the_server_runs_in_another_python(t
         (
             "echo python: No module named legacy_queue >&2; exit 1",
             60,
-            "'No module named legacy_queue'. Install legacy-queue for it",
+            "'No module named legacy_queue'. Install legacy-queue there",
         ),
     ],
 )
