@@ -1,4 +1,4 @@
-"""The other side of the broker for tests: consumers, and a network that can fail."""
+"""Consumers of events, and a network to the broker that can fail."""
 
 import socket
 import threading
@@ -24,22 +24,22 @@ def event(
 
 
 class Consumer:
-    """A channel with its own queue: messages that the broker has confirmed can be read there."""
+    """A channel with a queue of its own, from which confirmed messages can be read."""
 
     def __init__(self, url: str, project: str) -> None:
-        connect: Any = Connection  # which has no types
+        connect: Any = Connection  # Any, because the library has no types
         self._connection, self._project = connect(url), project
         self.channel: Any = self._connection.channel()
         self.queue = self.channel.queue_declare(exclusive=True).queue
 
     def bind(self, exchange: str, pattern: str) -> None:
-        """Bind the queue to an exchange, which may not exist yet."""
+        """Bind the queue to an exchange. Declares the exchange if it does not exist yet."""
         name = full_name(self._project, exchange)
         self.channel.exchange_declare(name, "topic", durable=True, auto_delete=False)
         self.channel.queue_bind(self.queue, name, pattern)
 
     def messages(self, queue: str = "") -> list[Any]:
-        """All messages of the queue now."""
+        """The messages that are in the queue now."""
         return list(iter(lambda: self.channel.basic_get(queue or self.queue, no_ack=True), None))
 
     def close(self) -> None:
@@ -71,7 +71,7 @@ def consumer(url: str, project: str) -> Iterator[Consumer]:
 
 
 class Network:
-    """A proxy of the broker; while it ``swallows``, it drops everything that the broker sends."""
+    """A proxy in front of the broker. While ``swallows`` is set, it drops what the broker sends."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
@@ -85,11 +85,11 @@ class Network:
         self._threads[0].start()
 
     def disconnect(self) -> None:
-        """End all connections; new ones are accepted."""
+        """Close all connections. New ones are accepted."""
         _close_all(self._sockets)
 
     def close(self) -> None:
-        """Refuse connections from now on, and end all that there are."""
+        """Close all connections and refuse new ones."""
         _close_all([self._listener])
         self._threads[0].join()
         self.disconnect()

@@ -23,12 +23,12 @@ from tests.rabbitmq import RabbitMQ
 
 pytestmark = pytest.mark.processes
 
-LONG = timedelta(seconds=30)  # longer than any operation takes
+LONG = timedelta(seconds=30)  # no operation takes that long
 
 
 @pytest.fixture
 def project(rabbitmq: RabbitMQ) -> Iterator[str]:
-    """A project of this test's own."""
+    """The name of a project that only this test uses."""
     name = f"test-{secrets.token_hex(4)}"
     yield name
     with consumer(rabbitmq.url, name) as cleaner:
@@ -37,7 +37,7 @@ def project(rabbitmq: RabbitMQ) -> Iterator[str]:
 
 @pytest.fixture
 def connected() -> Iterator[Callable[..., AmqpBroker]]:
-    """Makes AmqpBrokers that are closed when the test ends."""
+    """A function that makes AmqpBrokers. When the test ends, they are closed."""
     made: list[AmqpBroker] = []
 
     def connect(url: str, project: str, confirm_timeout: timedelta = LONG, *more: Any) -> AmqpBroker:
@@ -56,7 +56,7 @@ def broker(rabbitmq: RabbitMQ, project: str, connected: Callable[..., AmqpBroker
 
 @pytest.fixture
 def listener(rabbitmq: RabbitMQ, project: str) -> Iterator[Consumer]:
-    """A consumer of each task that is pending."""
+    """A consumer of task-pending."""
     with consumer(rabbitmq.url, project) as connected:
         connected.bind("task-pending", "#")
         yield connected
@@ -71,16 +71,16 @@ def network(rabbitmq: RabbitMQ) -> Iterator[Network]:
 
 @pytest.fixture
 def distant(network: Network, project: str, connected: Callable[..., AmqpBroker]) -> AmqpBroker:
-    """The broker behind the network."""
+    """A connection to the broker through the network."""
     return connected(network.url, project)
 
 
 class TlsRabbitMQ(NamedTuple):
-    """A RabbitMQ that a test may stop, if it starts it again, and its folder; it serves TLS as well."""
+    """A RabbitMQ with TLS, and its folder. A test can stop it if it starts it again."""
 
     rabbitmq: RabbitMQ
     folder: Path
-    authority: Path  # of its certificate
+    authority: Path  # the authority of its certificate
     tls_port: int
 
 
@@ -104,7 +104,7 @@ def keys(messages: list[Any]) -> list[str]:
     return [message.delivery_info["routing_key"] for message in messages]
 
 
-def test_a_consumer_gets_an_event_once_as_persistent_json_with_its_routes_in_cc(
+def test_a_consumer_gets_each_event_once_as_persistent_json_with_its_routes_in_cc(
     broker: AmqpBroker, listener: Consumer
 ) -> None:
     for pattern in ("primary.#", "route.index.#"):
@@ -118,7 +118,7 @@ def test_a_consumer_gets_an_event_once_as_persistent_json_with_its_routes_in_cc(
     assert message.headers == {"CC": ["route.index.a.b", "route.notify"]}
 
 
-def test_events_of_many_threads_have_arrived_in_their_order_when_publish_returns_over_eight_connections(
+def test_publish_returns_when_the_events_have_arrived_in_order_and_uses_at_most_eight_connections(
     network: Network, distant: AmqpBroker, listener: Consumer
 ) -> None:
     for exchange in EXCHANGES:
@@ -137,10 +137,10 @@ def test_events_of_many_threads_have_arrived_in_their_order_when_publish_returns
         assert [one for one in arrived if one.startswith(f"{name}.")] == expected
 
 
-def test_a_connection_that_is_lost_or_whose_caller_was_killed_is_replaced(
+def test_a_connection_is_replaced_if_it_was_lost_or_its_caller_was_killed(
     network: Network, distant: AmqpBroker, listener: Consumer
 ) -> None:
-    """As a greenlet is that publishes: an answer may be outstanding."""
+    """A greenlet can be killed while it publishes. Then an answer is still outstanding on its connection."""
 
     class Killed(BaseException):
         pass
@@ -158,7 +158,7 @@ def test_a_connection_that_is_lost_or_whose_caller_was_killed_is_replaced(
     assert network.connections == 3
 
 
-def test_a_broker_that_does_not_confirm_is_away(
+def test_a_broker_that_does_not_confirm_in_time_is_away(
     network: Network, project: str, connected: Callable[..., AmqpBroker], listener: Consumer
 ) -> None:
     broker = connected(network.url, project, timedelta(seconds=2))
@@ -175,7 +175,7 @@ def test_a_broker_that_does_not_confirm_is_away(
 def test_a_broker_that_rejects_a_message_is_away(
     broker: AmqpBroker, listener: Consumer, project: str
 ) -> None:
-    """As RabbitMQ does for a queue that is full."""
+    """RabbitMQ rejects messages for a full queue."""
     broker.check()
     arguments = {"x-max-length": 1, "x-overflow": "reject-publish"}
     full = listener.channel.queue_declare(exclusive=True, arguments=arguments).queue
@@ -187,12 +187,12 @@ def test_a_broker_that_rejects_a_message_is_away(
     broker.publish([event("task-failed")])
 
 
-def test_removed_exchanges_are_declared_again_by_a_check_and_after_a_failure(
+def test_removed_exchanges_are_declared_again_by_the_next_check_and_after_a_failure(
     network: Network, project: str, distant: AmqpBroker, listener: Consumer
 ) -> None:
     for _ in range(2):
         distant.check()
-        for exchange in EXCHANGES:  # a consumer binds before the first event
+        for exchange in EXCHANGES:  # consumers bind their queue before the first event
             listener.channel.queue_bind(listener.queue, full_name(project, exchange), "#")
             listener.channel.exchange_delete(full_name(project, exchange))
         network.disconnect()
@@ -212,7 +212,7 @@ def test_removed_exchanges_are_declared_again_by_a_check_and_after_a_failure(
     ],
     ids=["a wrong password", "a vhost that is not there"],
 )
-def test_a_broker_that_refuses_the_login_is_away_and_the_log_says_once_why(
+def test_a_broker_that_refuses_the_login_is_away_and_the_log_says_why_once(
     rabbitmq: RabbitMQ, connected: Callable[..., AmqpBroker], change: Callable[[str], str], reason: str
 ) -> None:
     broker = connected(change(rabbitmq.url), "project")
@@ -228,7 +228,7 @@ def test_a_broker_that_refuses_the_login_is_away_and_the_log_says_once_why(
         assert "amqp://" not in said
 
 
-def test_a_stopped_or_blocked_broker_is_away_until_it_is_started_again(
+def test_a_broker_is_away_while_it_is_stopped_or_blocks_publishers(
     tls_rabbitmq: TlsRabbitMQ, connected: Callable[..., AmqpBroker]
 ) -> None:
     rabbitmq = tls_rabbitmq.rabbitmq
@@ -255,7 +255,7 @@ def test_a_stopped_or_blocked_broker_is_away_until_it_is_started_again(
         assert keys(after.messages("kept")) == ["before", "after"]
 
 
-def test_amqps_is_used_only_with_a_broker_that_proves_its_name(
+def test_amqps_needs_a_broker_whose_certificate_is_trusted(
     tls_rabbitmq: TlsRabbitMQ, connected: Callable[..., AmqpBroker], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     user = urlsplit(tls_rabbitmq.rabbitmq.url).netloc.partition("@")[0]

@@ -1,7 +1,7 @@
-"""What the pictures of README and docs show: real runs, photographed in a real Chromium.
+"""The pictures in README and docs are photographs of pages in a real Chromium, after real runs.
 
-``scripts/docs --pictures`` writes them to docs/pictures, each with its words in it. A test makes the same
-runs, and compares the words: it fails where the pages show others.
+``scripts/docs --pictures`` writes them to docs/pictures. Each PNG also has the words of its page. A test
+makes the same runs and compares the words. If a page shows other words, the test fails.
 """
 
 import base64
@@ -27,8 +27,8 @@ from tests.docs.terminal import CLIENTS, ROOT
 
 FOLDER = ROOT / "docs/pictures"
 WORDS = "Description"  # the key of the words in a PNG
-_MARGIN = 12  # CSS pixels; below is the page's own
-_VARIES = {  # from run to run
+_MARGIN = 12  # CSS pixels; the page has a margin of its own at the bottom
+_VARIES = {  # differs from run to run
     r"\b[A-Za-z0-9_-]{8}[Q-T][A-Za-z0-9_-]{12}[AQgw]\b": "(taskId)",
     r"\d{4}-\d\d-\d\d": "(date)",
     r"\d\d:\d\d:\d\d(\.\d+)?": "(time)",
@@ -37,13 +37,13 @@ _VARIES = {  # from run to run
     r"\(date\),? (?=\((time|duration)\))": "",  # after midnight
 }
 _PARTS = "return [...document.querySelectorAll(arguments[0])]"
-# of a drawing that is a part: its titles too, which say what its shapes show
+# the words of a drawing include its titles, which say what the shapes show
 _WORDS = f"""{_PARTS}.flatMap(each => each.innerText ?? [...each.querySelectorAll('title, text')]
     .map(words => words.textContent)).join('\\n')"""
 _PLACES = f"""{_PARTS}.map(each => each.getBoundingClientRect())
     .map(each => [each.left + scrollX, each.top + scrollY, each.right + scrollX, each.bottom + scrollY])"""
 
-# of a pool: how many tasks are pending, by priority, and how many workers have one
+# the pool, how many of its tasks are pending at each priority, and how many workers have a task
 Load = tuple[str, Mapping[Priority, int], int]
 _LONG_PENDING: list[Load] = [
     ("gecko-t/t-osx-1010", {"medium": 4, "very-low": 7}, 0),
@@ -66,14 +66,17 @@ _BUSY: list[Load] = [
 
 
 class Picture(NamedTuple):
-    """``words`` are the text of what is photographed, without what differs from run to run."""
+    """A photograph. ``words`` are its text, without the parts that differ from run to run."""
 
     png: bytes
     words: str
 
 
 def photographed(browser: Chrome, url: str, parts: str, width: int = 1000) -> Picture:
-    """The parts of the page, a CSS selector, and what is between them. ``width`` is that of the screen."""
+    """Photograph the parts of a page that match a CSS selector, and what is between them.
+
+    ``width`` is the width of the screen.
+    """
     screen = {"width": width, "height": 900, "deviceScaleFactor": 1.5, "mobile": False}
     light = {"name": "prefers-color-scheme", "value": "light"}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
@@ -94,14 +97,14 @@ def photographed(browser: Chrome, url: str, parts: str, width: int = 1000) -> Pi
 
 @contextmanager
 def _signed_in(browser: Chrome) -> Iterator[LegacyQueue]:
-    """A queue whose pages the browser may see."""
+    """A queue. The browser is signed in to its pages."""
     with LegacyQueue() as queue:
         sign_in(browser, queue.base_url, queue.credentials)
         yield queue
 
 
 def overview(browser: Chrome) -> Picture:
-    """A dozen pools of a busy queue, and what needs a look."""
+    """A busy queue with a dozen pools, and what needs attention."""
     with _signed_in(browser) as queue:
         _end(queue, "gecko-t/t-linux-large", {"completed": 14, "failed": 2})
         _load(queue, _LONG_PENDING)
@@ -128,7 +131,10 @@ def overview(browser: Chrome) -> Picture:
 
 
 def _load(queue: LegacyQueue, loads: list[Load]) -> None:
-    """A worker of each pool, at least, asks for work, ten seconds after that of the one before."""
+    """Create the tasks of each pool.
+
+    At least one worker of each pool asks for work, ten seconds after the pool before.
+    """
     for pool, pending, running in loads:
         for number in range(max(1, running)):
             if number < running:
@@ -142,7 +148,7 @@ def _load(queue: LegacyQueue, loads: list[Load]) -> None:
 
 
 def _end(queue: LegacyQueue, pool: str, resolutions: Mapping[Resolution, int]) -> None:
-    """Tasks that end, all on one worker."""
+    """Create tasks and let one worker resolve them."""
     for resolution, count in resolutions.items():
         for _ in range(count):
             queue.create_task(task_queue_id=pool)
@@ -152,7 +158,7 @@ def _end(queue: LegacyQueue, pool: str, resolutions: Mapping[Resolution, int]) -
 
 
 def life(browser: Chrome) -> Picture:
-    """A task whose worker dies after two reclaims, and which another worker completes."""
+    """A task whose worker dies after two reclaims. Then another worker completes it."""
     with _signed_in(browser) as queue:
         pool = "gecko-3/b-linux"
         name = {"name": "build-linux64/opt", "description": "An optimized build for Linux"}
@@ -174,7 +180,7 @@ def life(browser: Chrome) -> Picture:
 
 
 def report(browser: Chrome) -> Picture:
-    """The report of conform on the worker that docs/how-to/conform.md mends."""
+    """The report of conform on the worker that docs/how-to/conform.md fixes."""
     steps = read(ROOT / "docs/how-to/conform.md").steps
     [worker] = [step.text for step in steps if step.mark == "file worker.py"]
     [command] = [step.text for step in steps if "--report" in step.text and "python3 worker.py" in step.text]

@@ -1,4 +1,4 @@
-"""The pictures of README and docs show what the pages show, whose words they have in them."""
+"""The pictures in README and docs have the words that the pages show now."""
 
 from collections.abc import Iterator
 

@@ -1,6 +1,6 @@
-"""The pages in a real Chromium: they follow what happens without a reload, and run no word of a task.
+"""The web pages in a real Chromium. They follow what happens without a reload, and never run text of a task.
 
-They can be read and used on a phone, at night, and with a keyboard alone: axe-core judges that.
+They can be read and used on a phone, in dark mode, and with only a keyboard. axe-core checks that.
 """
 
 from collections.abc import Callable, Iterator
@@ -42,7 +42,7 @@ def server(browser: Chrome, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 
 def until(condition: Callable[[], object]) -> None:
-    """Wait until it holds. Another version of the page may come while it is looked at."""
+    """Wait until the condition is true. The page may be replaced while the condition looks at it."""
 
     def holds() -> object:
         with suppress(WebDriverException):
@@ -57,11 +57,11 @@ def text_of(browser: Chrome, selector: str) -> str:
 
 
 def opened(browser: Chrome, url: str) -> None:
-    """The page, which follows the events; it has a mark that a reload would remove."""
+    """Open a page and wait until it follows the events. Sets a mark that a reload would remove."""
     browser.get(url)
     until(lambda: "Live" in text_of(browser, "#followed"))
     browser.execute_script("window.mark = true")
-    # else it would show what is new after a while, also without an event
+    # without this, the page would be updated after a while even if it missed the event
     browser.execute_script("clearTimeout(due); dueAt = live.dataset.every = Infinity")
 
 
@@ -69,7 +69,9 @@ def is_not_reloaded(browser: Chrome) -> bool:
     return bool(browser.execute_script("return window.mark"))
 
 
-def test_a_task_is_seen_from_pending_to_completed_without_a_reload(browser: Chrome, server: Server) -> None:
+def test_a_page_shows_a_task_from_pending_to_completed_without_a_reload(
+    browser: Chrome, server: Server
+) -> None:
     opened(browser, f"{server.root_url}/ui/tasks")
     queue = Queue(server)
     task_id = queue.create(workerType="seen")
@@ -82,7 +84,7 @@ def test_a_task_is_seen_from_pending_to_completed_without_a_reload(browser: Chro
     assert is_not_reloaded(browser)
 
 
-def test_a_hidden_page_has_no_connection_and_asks_for_nothing(browser: Chrome, server: Server) -> None:
+def test_a_hidden_page_closes_its_connection_and_makes_no_requests(browser: Chrome, server: Server) -> None:
     opened(browser, f"{server.root_url}/ui/tasks")
     count = "return performance.getEntriesByType('resource').length"
     hide = "Object.defineProperty(document, 'hidden', {{configurable: true, get: () => {}}})"
@@ -97,7 +99,7 @@ def test_a_hidden_page_has_no_connection_and_asks_for_nothing(browser: Chrome, s
     assert is_not_reloaded(browser)
 
 
-def test_a_log_is_shown_as_it_comes(browser: Chrome, server: Server) -> None:
+def test_a_log_is_shown_while_it_grows(browser: Chrome, server: Server) -> None:
     queue = Queue(server)
     task_id = queue.create(workerType="logged")
     opened(browser, f"{server.root_url}/ui/tasks/{task_id}")
@@ -111,7 +113,9 @@ def test_a_log_is_shown_as_it_comes(browser: Chrome, server: Server) -> None:
     assert is_not_reloaded(browser)
 
 
-def test_what_somebody_types_stays_until_the_field_is_left(browser: Chrome, server: Server) -> None:
+def test_an_update_of_the_page_does_not_overwrite_a_field_that_somebody_types_into(
+    browser: Chrome, server: Server
+) -> None:
     opened(browser, server.root_url)
     field = browser.find_element(By.CSS_SELECTOR, "#live input[type=search]")
     field.send_keys("words")
@@ -123,7 +127,7 @@ def test_what_somebody_types_stays_until_the_field_is_left(browser: Chrome, serv
 
 @pytest.fixture(scope="module")
 def pages(server: Server) -> list[str]:
-    """Every page, with something on each part of it."""
+    """The URLs of all pages, with something to show in each of their parts."""
     queue = Queue(server)
     metadata = {**queue.task_body()["metadata"], "name": ATTACK}
     task_id = queue.running(workerType="attacked", metadata=metadata)
@@ -154,7 +158,7 @@ def test_a_page_is_readable_on_each_screen(
     assert {page: wrong for page, wrong in found.items() if wrong} == {}
 
 
-def test_the_report_of_conform_needs_no_sideways_scroll(browser: Chrome, tmp_path: Path) -> None:
+def test_the_report_of_conform_needs_no_horizontal_scrolling(browser: Chrome, tmp_path: Path) -> None:
     report = Report("draft", [Verdict(each, "held", ()) for each in RULES], 1, ["idle: ended\n" + "a" * 999])
     file = tmp_path / "report.html"
     file.write_text(written([report], ".html"))
@@ -165,7 +169,7 @@ def test_the_report_of_conform_needs_no_sideways_scroll(browser: Chrome, tmp_pat
     assert browser.execute_script(wide) == []
 
 
-def test_the_keyboard_alone_reaches_a_task_and_its_moments(
+def test_a_task_and_its_moments_can_be_reached_with_the_keyboard(
     browser: Chrome, server: Server, pages: list[str]
 ) -> None:
     task_id = next(page for page in pages if "tasks/" in page).rpartition("/")[2]
@@ -185,7 +189,7 @@ def test_the_keyboard_alone_reaches_a_task_and_its_moments(
     until(lambda: browser.find_elements(By.CSS_SELECTOR, "li:target"))
 
 
-def test_no_word_of_a_task_is_run(browser: Chrome, server: Server, pages: list[str]) -> None:
+def test_text_of_a_task_is_never_run_as_a_script(browser: Chrome, server: Server, pages: list[str]) -> None:
     browser.get_log("browser")
     for page in pages[:-1]:
         opened(browser, server.root_url + page)

@@ -1,7 +1,7 @@
-"""podman, and the image that it builds of this tree on a base made of Debian's packages.
+"""podman, and the image that it builds from this tree, on a base made from Debian's packages.
 
-No image of a registry is tried: Debian's RabbitMQ and the Azurite of ``azurite/`` stand under the names and
-tags of ``compose.yaml``.
+No image from a registry is used. The images that ``compose.yaml`` names have Debian's RabbitMQ, and the
+Azurite of ``azurite/``, instead of the published ones.
 """
 
 import json
@@ -27,15 +27,15 @@ PODMAN = Path(__file__).parent / "podman"
 IMAGE = "localhost/legacy-queue"
 _SERVICES = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"]
 LABELS = {"VERSION": "0.0.1", "REVISION": "0123abc", "SOURCE": "https://example.com/legacy-queue"}
-# pip's settings of package sources
+# pip's settings for package sources
 _SOURCES = ("index-url", "extra-index-url", "find-links", "no-index", "proxy", "trusted-host")
 _PORTS = ("SERVER_1_PORT", "SERVER_2_PORT", "BLOB_PORT", "QUEUE_PORT")
-# under the name of the published image; ``Services`` mounts Node.js and Azurite of this machine
+# has the name of the published image. ``Services`` mounts this machine's Node.js and Azurite into it
 _AZURITE = """
 FROM localhost/debian
 ENV PATH=/opt/azurite/node_modules/.bin:/usr/local/bin:/usr/bin:/bin
 """
-# Debian's RabbitMQ, with the user, the open folder of logs and the volume of the published image
+# Debian's RabbitMQ, with the same user, writable log folder and volume as the published image
 _RABBITMQ = """
 FROM localhost/debian
 RUN groupadd --system --gid 999 rabbitmq \\
@@ -57,7 +57,7 @@ def build(*words: object) -> None:
 
 
 def build_images(folder: Path) -> None:
-    """Build IMAGE, and images of Azurite and RabbitMQ, at once: no registry of images is asked."""
+    """Build IMAGE and the images of Azurite and RabbitMQ concurrently, without a registry."""
     assert os.geteuid() == 0, "podman has to be run as root here: run scripts/test as root"
     assert (ROOT / ".containers/.installed").is_file(), (
         "podman or its base image is missing: scripts/install --all makes them, or says why it cannot"
@@ -76,7 +76,7 @@ def build_images(folder: Path) -> None:
 
 
 def image_options(folder: Path) -> list[str]:
-    """Of a build of the image: the base, and this machine's package sources of pip as a secret and mounts."""
+    """The options to build the image: its base, and this machine's package sources for pip."""
     listed = said("pip", "config", "list")
     pip = dict(re.findall(r"^\S+\.([a-z-]+)='(.*)'$", listed, re.MULTILINE))
     sources = {name: pip[name] for name in _SOURCES if name in pip}
@@ -94,11 +94,11 @@ def image_options(folder: Path) -> list[str]:
 
 
 class Services:
-    """The services of ``compose.yaml``, published on free ports; their secrets are in the folder.
+    """The services of ``compose.yaml``, published on free ports. The folder has their secrets.
 
-    They have a loopback address of their own. podman forwards their ports by rules of the kernel, which stay
-    a little longer than the services, or for good after a killed run. On 127.0.0.1 such a rule would catch
-    the connections to a server of another test.
+    They have a loopback address of their own. podman forwards their ports with rules in the kernel. These
+    rules stay a little longer than the services, and after a killed run they stay for good. On 127.0.0.1,
+    such a rule would redirect connections to a server of another test.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -134,15 +134,15 @@ class Services:
         return f"http://{self.host}:{self.ports[f'SERVER_{server}_PORT']}"
 
     def logs(self, service: str) -> str:
-        """Standard output and standard error."""
+        """The service's standard output and standard error."""
         return said("sh", "-c", 'exec "$@" 2>&1', "sh", PODMAN, "logs", self.container(service))
 
     def ready_line(self, service: str) -> dict[str, Any]:
-        """The line of JSON that the service prints when it is ready."""
+        """The JSON line that the service prints when it is ready."""
         line = wait_until(lambda: re.search(r'^\{.*"storage": .*\}$', self.logs(service), re.MULTILINE))
         return dict(json.loads(line[0]))
 
     def wait_until_healthy(self, service: str) -> None:
-        """Run the image's HEALTHCHECK until it succeeds: without systemd podman does not run it."""
+        """Run the image's HEALTHCHECK until it succeeds. Without systemd, podman does not run it itself."""
         words = [str(PODMAN), "healthcheck", "run", self.container(service)]
         wait_until(lambda: subprocess.run(words, capture_output=True, check=False).returncode == 0)

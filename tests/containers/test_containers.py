@@ -1,6 +1,6 @@
-"""The image, built and run by podman: all in one container, and the services of compose.yaml.
+"""The image, built and run by podman, as one container with everything and as the services of compose.yaml.
 
-A client and the sample worker run outside of the containers.
+The client and the sample worker run outside the containers.
 """
 
 import json
@@ -21,7 +21,7 @@ from tests.system.processes import LONG, run, wait_until
 
 from .engine import IMAGE, LABELS, ROOT, Services, build, build_images, image_options, podman
 
-# the first test waits for the builds; the first on a machine installs everything that the image holds
+# The first test waits for the builds. The first build on a machine installs everything in the image
 pytestmark = [pytest.mark.timeout(900), pytest.mark.nightly]
 
 
@@ -54,7 +54,7 @@ def task(**changes: Any) -> dict[str, Any]:
 
 
 def work(folder: Path, root_url: str, credentials: dict[str, str]) -> None:
-    """Run one task by the sample worker, outside of any container."""
+    """Let the sample worker run one task, outside the containers."""
     env = client_variables({"rootUrl": root_url, "credentials": credentials})
     with run(folder, "worker", "provisioner/outside", "--max-tasks", "1", env=env) as worker:
         assert worker.wait() == 0, worker.errors
@@ -80,7 +80,7 @@ def test_the_all_in_one_container_keeps_a_task_across_a_restart(all_in_one: Serv
     assert "it ran outside" in log_of(queue, task_id)
 
 
-def test_the_all_in_one_container_warns_and_runs_tini_first_and_no_process_as_root(
+def test_the_all_in_one_container_warns_runs_tini_first_and_runs_no_process_as_root(
     all_in_one: Services,
 ) -> None:
     all_in_one.ready_line("all-in-one")
@@ -93,7 +93,7 @@ def test_the_all_in_one_container_warns_and_runs_tini_first_and_no_process_as_ro
     assert len(listed) >= 3, "tini, the server and its worker"
 
 
-def test_the_image_runs_a_task_where_only_its_volume_and_tmp_can_be_written() -> None:
+def test_the_image_runs_a_task_even_if_only_its_volume_and_tmp_are_writable() -> None:
     guards = ("--read-only", "--read-only-tmpfs=false", "--cap-drop=all", "--security-opt=no-new-privileges")
     options = (*guards, "--tmpfs=/tmp", "--volume=/data", "--network=none")
     demo = podman("run", "--rm", *options, IMAGE, "up", "--demo", "--host", "127.0.0.1")
@@ -110,18 +110,18 @@ def test_the_image_has_the_same_layers_when_it_is_built_again(tmp_path: Path) ->
     assert first == second
 
 
-def test_the_image_says_its_source_and_holds_no_installer_no_secret_and_no_setting_of_its_build() -> None:
+def test_the_image_names_its_source_and_has_no_installer_no_secret_and_no_build_setting() -> None:
     [image] = json.loads(podman("image", "inspect", IMAGE))
     labels = {f"org.opencontainers.image.{name.lower()}": value for name, value in LABELS.items()}
     assert labels.items() <= image["Labels"].items()
     names = {variable.partition("=")[0] for variable in image["Config"]["Env"]}
     assert names == {"PATH", *(f"LEGACY_QUEUE_{name}" for name in ("DATA_DIR", "HOST"))}
-    # files that only root reads, and files that a mount left empty
+    # files that only root can read, and files that a mount left empty
     script = "cat /etc/pip.conf /data/* 2>/dev/null; ls /opt/legacy-queue/bin | grep pip; true"
     assert podman("run", "--rm", "--user", "0", "--entrypoint", "sh", IMAGE, "-c", script) == ""
 
 
-def test_two_servers_azurite_and_rabbitmq_are_one_queue(compose: Services, tmp_path: Path) -> None:
+def test_two_servers_with_azurite_and_rabbitmq_work_as_one_queue(compose: Services, tmp_path: Path) -> None:
     lines = (compose.folder / "secrets/client.env").read_text().splitlines()
     client_id, token = (line.partition("=")[2] for line in lines)
     credentials = {"clientId": client_id, "accessToken": token}
@@ -139,7 +139,7 @@ def test_two_servers_azurite_and_rabbitmq_are_one_queue(compose: Services, tmp_p
     assert "exchange/taskcluster-queue/v1/task-completed" in podman(*listing).split()
 
 
-def test_no_service_can_write_to_its_image_or_gain_rights(compose: Services) -> None:
+def test_no_service_can_write_to_its_image_or_gain_privileges(compose: Services) -> None:
     for service in ("server-1", "server-2", "azurite", "rabbitmq"):
         [container] = json.loads(podman("container", "inspect", compose.container(service)))
         assert container["HostConfig"]["ReadonlyRootfs"], service

@@ -1,4 +1,4 @@
-"""What the image, its services and their secrets say, without a container."""
+"""The files of the image, its services and their secrets, checked without a container."""
 
 import re
 import subprocess
@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.processes
 
 
-def test_the_secrets_of_a_deployment_are_private_and_a_second_call_keeps_them(tmp_path: Path) -> None:
+def test_the_secrets_of_a_deployment_are_private_and_stay_the_same_on_a_second_call(tmp_path: Path) -> None:
     made = []
     for _ in range(2):
         subprocess.run([ROOT / "deploy/secrets"], cwd=tmp_path, check=True, stdout=subprocess.DEVNULL)
@@ -30,7 +30,7 @@ def variables(text: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("name", ["server-1", "server-2", "all-in-one"])
-def test_a_service_has_a_command_that_exists_and_settings_that_it_takes(tmp_path: Path, name: str) -> None:
+def test_each_service_uses_a_command_and_settings_that_exist(tmp_path: Path, name: str) -> None:
     subprocess.run([ROOT / "deploy/secrets"], cwd=tmp_path, check=True, stdout=subprocess.DEVNULL)
     service = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"][name]
     command, *words = service["command"]

@@ -13,7 +13,7 @@ from .real_clients import CLIENTS, TODAY, RealClient, real_client
 
 TOKEN = "an-access-token-for-the-tests-of-servers"
 
-# each client, and each storage, without their product
+# each client once and each storage once, but not every combination
 EACH_CLIENT = pytest.mark.parametrize(
     ("server", "client"), list(zip(cycle(("azurite", "embedded")), CLIENTS, strict=False)), indirect=True
 )
@@ -26,7 +26,7 @@ Running = Callable[[str], Server]
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """A failed test shows the end of the log of each process that runs."""
+    """If a test fails, its report shows the end of the log of each running process."""
     report = yield
     if report.failed:
         for running in RUNNING:
@@ -36,9 +36,10 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 
 @pytest.fixture(scope="session")
 def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """The servers that tests share, each started at its first use; each test has a pool of its own.
+    """The servers that the tests share. Each is started when it is first used, and each test has its own
+    pool.
 
-    All on Azurite share the Azurite of the session, each with a prefix of its own.
+    All servers on Azurite share the session's Azurite. Each has its own prefix there.
     """
     with ExitStack() as stack:
 
@@ -63,7 +64,7 @@ def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 @pytest.fixture(params=["embedded"])
 def server(request: pytest.FixtureRequest, running: Running) -> Server:
-    """A server whose claims last longer than any test."""
+    """A server. Its claims last longer than any test."""
     return running(request.param)
 
 
@@ -74,7 +75,7 @@ def queue(server: Server) -> Queue:
 
 @pytest.fixture(scope="session")
 def clients() -> Iterator[Callable[[str, Server], RealClient]]:
-    """The real clients that tests share, one of each name and server."""
+    """The real clients that the tests share, one for each name and server."""
     with ExitStack() as stack:
         yield cache(lambda name, server: stack.enter_context(real_client(name, server)))
 
@@ -83,11 +84,11 @@ def clients() -> Iterator[Callable[[str, Server], RealClient]]:
 def client(
     request: pytest.FixtureRequest, server: Server, clients: Callable[[str, Server], RealClient]
 ) -> RealClient:
-    """Each real client of 2015 to 2018; EACH_NEWEST_CLIENT parametrizes it with those of today."""
+    """Each real client of 2015 to 2018 in turn. With EACH_NEWEST_CLIENT, each client of today."""
     return clients(request.param, server)
 
 
 @pytest.fixture
 def worker_type(request: pytest.FixtureRequest) -> str:
-    """A pool that no other test has."""
+    """The worker type of a pool that no other test uses."""
     return f"w{abs(hash(request.node.nodeid)):x}"[:22]

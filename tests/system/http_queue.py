@@ -1,4 +1,4 @@
-"""The queue of a server process, for callers that use nothing but HTTP."""
+"""The queue of a server process. Tests call it only over HTTP."""
 
 import re
 from collections.abc import Mapping
@@ -26,13 +26,13 @@ def in_time(**ahead: float) -> str:
 
 
 def secrets_in(answer: str) -> set[str]:
-    """The parts of an answer in JSON that no log may hold: of credentials, and of signed URLs."""
+    """The parts of a JSON answer that must not be in any log, from credentials and signed URLs."""
     found = {part for match in re.findall(_SECRETS, answer) for part in match if part}
     return found | {unquote(part) for part in found}
 
 
 class Queue(QueueCalls):
-    """Calls the server, by default as its root client. The server's log may hold no secret of the answers."""
+    """Calls the server, by default as its root client. No secret in an answer may be in the server's log."""
 
     def __init__(self, server: Server, credentials: Mapping[str, str] | None = None) -> None:
         self.server, self.root_url = server, server.root_url

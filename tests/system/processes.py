@@ -1,4 +1,7 @@
-"""Starts real ``legacy-queue`` processes and always ends them. Their outputs are files: no pipe fills up."""
+"""Starts real ``legacy-queue`` processes and always stops them.
+
+They write to files, because a pipe can fill up.
+"""
 
 import json
 import os
@@ -22,9 +25,9 @@ from tests.process_guard import processes_with
 T = TypeVar("T")
 
 COMMAND = Path(sys.executable).parent / "legacy-queue"
-LONG = 60.0  # seconds: the timeout of whatever a test waits for
+LONG = 60.0  # seconds; a test that waits longer for something fails
 
-# No line of a server's log may hold any of these
+# No line of a server's log may have any of these
 SECRET_MARKS = (
     *("sig=", "Hawk ", "mac=", "AccountKey", "SharedKey", "popreceipt", '"accessToken"', "bewit="),
     *("amqp://", "amqps://", "signature="),
@@ -32,7 +35,7 @@ SECRET_MARKS = (
 
 
 def wait_until(happens: Callable[[], T | None], timeout: float = LONG) -> T:
-    """Wait until ``happens`` returns something true, and return that; raises TimeoutError."""
+    """Wait until ``happens`` returns something true, and return that. Raises TimeoutError."""
     deadline = time.monotonic() + timeout
     while not (answer := happens()):
         if time.monotonic() > deadline:
@@ -42,12 +45,12 @@ def wait_until(happens: Callable[[], T | None], timeout: float = LONG) -> T:
 
 
 def processes_of(path: Path) -> list[int]:
-    """The ids of the processes with this path in their command line: a server, its children, its Azurite."""
+    """The ids of the processes whose command line has this path: a server, its children and its Azurite."""
     return processes_with("cmdline", os.fsencode(path))
 
 
 def has_ended(pid: int) -> bool:
-    """Whether the process has ended, whether or not its parent has noticed."""
+    """Whether the process has ended, even if its parent has not noticed yet."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except OSError:
@@ -55,7 +58,7 @@ def has_ended(pid: int) -> bool:
 
 
 def environment(**more: str) -> dict[str, str]:
-    """The environment of the tests, without settings of legacy-queue and Taskcluster, and with ``more``."""
+    """The tests' environment with ``more``, but without variables of legacy-queue and Taskcluster."""
     others = ("LEGACY_QUEUE_", "TASKCLUSTER_")
     return {**{name: os.environ[name] for name in os.environ if not name.startswith(others)}, **more}
 
@@ -63,7 +66,7 @@ def environment(**more: str) -> dict[str, str]:
 def said(
     *words: object, cwd: Path | None = None, env: Mapping[str, str] | None = None, timeout: float = 2 * LONG
 ) -> str:
-    """The standard output of a command, which must succeed within the timeout, in seconds."""
+    """Run a command that must succeed within ``timeout`` seconds. Returns its standard output."""
     ran = subprocess.run(
         [str(word) for word in words],
         cwd=cwd,
@@ -80,7 +83,7 @@ def said(
 
 @dataclass(eq=False)
 class Running:
-    """A process whose standard output and error are files."""
+    """A process whose standard output and standard error are files."""
 
     process: "subprocess.Popen[bytes]"
     folder: Path
@@ -94,7 +97,7 @@ class Running:
         return (self.folder / "stderr").read_text()
 
     def lines(self, count: int) -> list[str]:
-        """The lines of its output, once there are so many or it has ended."""
+        """Wait until its output has this many lines or it has ended. Returns the lines."""
         wait_until(lambda: self.output.count("\n") >= count or self.process.poll() is not None)
         return self.output.splitlines()
 
@@ -110,21 +113,21 @@ class Running:
             raise
 
     def end(self, number: signal.Signals = signal.SIGTERM) -> int:
-        """Send the signal and wait; returns the exit code."""
+        """Send the signal and wait until the process has ended. Returns the exit code."""
         self.send(number)
         return self.wait()
 
 
-RUNNING: list[Running] = []  # a failed test shows their logs
+RUNNING: list[Running] = []  # if a test fails, its report shows their logs
 
 
 @contextmanager
 def run(
     folder: Path, *words: str, under: Sequence[str] = (), env: Mapping[str, str] | None = None
 ) -> Iterator[Running]:
-    """``legacy-queue`` with these words; it is killed at the end of the context if it still runs.
+    """Run ``legacy-queue`` with these words. If it still runs when the context ends, it is killed.
 
-    ``under`` is a command that executes its arguments in its place.
+    ``under`` is a command that replaces itself by the command in its arguments.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "stdout").open("wb") as output, (folder / "stderr").open("wb") as errors:
@@ -155,7 +158,7 @@ def run(
 def importing(
     module: str, seconds: float, folder: Path, *words: str, under: Sequence[str] = ()
 ) -> Iterator[Running]:
-    """``run`` a process until it imports the module, which takes that many seconds more."""
+    """``run`` a process. The block begins while it imports this module, which takes ``seconds`` longer."""
     mark = folder / "importing"
     env = {"TEST_SLOW_IMPORT": module, "TEST_SLOW_SECONDS": str(seconds), "TEST_SLOW_MARK": str(mark)}
     with run(folder, *words, under=under, env=env) as running:
@@ -166,7 +169,7 @@ def importing(
 
 @dataclass(eq=False)
 class Server(Running):
-    """A server that is ready. ``line`` is its ready line; its log must never hold one of ``secrets``."""
+    """A server that is ready. ``line`` is its ready line, and none of ``secrets`` may be in its log."""
 
     data_dir: Path
     line: dict[str, Any]
@@ -185,33 +188,33 @@ class Server(Running):
         return dict(self.line["credentials"])
 
     def connect(self) -> socket.socket:
-        """A new connection to it."""
+        """A new connection to the server."""
         address = urlsplit(self.root_url)
         return socket.create_connection((address.hostname, address.port), LONG)
 
     def leaks(self) -> list[str]:
-        """The lines of its log and of its Azurite's log that hold a secret."""
+        """The lines with a secret, in its log and in its Azurite's."""
         logs = [self.errors, *(log.read_text() for log in self.data_dir.glob("azurite/*.log"))]
         return [line for log in logs for line in leaks(log, self.secrets)]
 
     def ready(self) -> int:
-        """The status of its readiness."""
+        """The status of the answer to ``/ready``."""
         return requests.get(f"{self.root_url}/ready", timeout=LONG).status_code
 
 
 def read_all(connection: socket.socket) -> bytes:
-    """All bytes until the server closes the connection."""
+    """Read all bytes until the server closes the connection."""
     return b"".join(iter(lambda: connection.recv(65536), b""))
 
 
 def leaks(log: str, secrets: Iterable[str]) -> list[str]:
-    """The lines that hold a secret."""
+    """The lines that have a secret."""
     forbidden = [*secrets, *SECRET_MARKS]
     return [line for line in log.splitlines() if any(secret in line for secret in forbidden)]
 
 
 def secrets_of(env: Mapping[str, str]) -> set[str]:
-    """The secret settings in this environment, and their secret parts."""
+    """The values of secret settings in this environment, and their secret parts."""
     own = ("CONNECTION_STRING", "SIGNING_SECRETS", "AMQP_URL")
     secrets = {value for name, value in env.items() if name.endswith(own)}
     clients = json.loads(env.get("LEGACY_QUEUE_CLIENTS", "{}"))
@@ -227,10 +230,11 @@ def serve(
     under: Sequence[str] = (),
     env: Mapping[str, str] | None = None,
 ) -> Iterator[Server]:
-    """A server that is ready, on a port of its own; ``data_dir`` is ``<folder>/data`` by default.
+    """Run a server on a port of its own. The block begins when it is ready. ``data_dir`` is by default
+    ``data``.
 
-    At the end, unless the test has ended it, SIGINT stops it without waiting for requests. Asserts that it
-    prints one line, that its log holds no secret, and that its Azurite ends with it.
+    When the block ends, SIGINT stops the server without waiting for requests, unless the test has stopped it.
+    Asserts that it printed one line, that its log has no secret, and that its Azurite stopped too.
     """
     data_dir = data_dir or folder / "data"
     env = env or {}
@@ -260,7 +264,7 @@ def serve(
 
 @contextmanager
 def work(folder: Path, server: Server, worker_type: str, *options: str) -> Iterator[Running]:
-    """A ``legacy-queue worker`` of ``system/<worker_type>``."""
+    """Run a ``legacy-queue worker`` for the pool ``system/<worker_type>``."""
     env = client_variables(server.line)
     with run(folder, "worker", f"system/{worker_type}", *options, env=env) as running:
         yield running

@@ -1,4 +1,4 @@
-"""Unchanged clients of 2015 to 2018 and of today, behind one interface."""
+"""Unchanged clients of 2015 to 2018 and of today, all with the same interface."""
 
 import base64
 import json
@@ -20,17 +20,17 @@ from .http_queue import Queue, secrets_in
 from .processes import LONG, Server
 
 CLIENTS = ("pypi-3.0.2", "npm-4.1.0", "npm-11.0.0")
-TODAY = ("pypi-113.2.0", "npm-87.1.3")  # without pollTaskUrls
+TODAY = ("pypi-113.2.0", "npm-87.1.3")  # these have no pollTaskUrls
 
 CLIENTS_DIR = Path(__file__).parents[1] / "clients"
 
 
 class Refused(Exception):
-    """The server answered with this status and code, "" if it has none."""
+    """The server answered with this error status and code. The code is "" if the answer has none."""
 
 
 class RealClient:
-    """A client in a process of its own, behind `call.js` or `call.py`."""
+    """A client in a process of its own. `call.js` or `call.py` makes its calls."""
 
     def __init__(self, options: Mapping[str, Any], process: "subprocess.Popen[str]") -> None:
         self._options = options
@@ -44,14 +44,14 @@ class RealClient:
         query: Mapping[str, Any] | None = None,
         job: str = "call",
     ) -> Any:
-        """The answer, here or of another job of `call.js`; raises Refused."""
+        """Make a call, or another job of `call.js`. Returns the answer, or raises Refused."""
         assert self._process.stdin
         assert self._process.stdout
         options = {**self._options, **({"credentials": dict(credentials)} if credentials else {})}
         request = {"job": job, "options": options, "method": method, "args": args, "query": query}
         self._process.stdin.write(json.dumps(request) + "\n")
         self._process.stdin.flush()
-        line = self._process.stdout.readline()  # the client's own timeout ends it
+        line = self._process.stdout.readline()  # the client has a timeout of its own
         assert line, f"the client could not do {job} {method}: see standard error"
         result = json.loads(line)
         if "refused" in result:
@@ -59,17 +59,17 @@ class RealClient:
         return result.get("answer")
 
     def url(self, method: str, *args: Any) -> str:
-        """The URL of a GET method."""
+        """The URL that the client builds for a GET method."""
         return str(self.call(method, *args, job="url"))
 
     def download(self, task_id: str, run_id: str | None, name: str) -> tuple[bytes, str]:
-        """Download an artifact: content and type (newest clients only)."""
+        """Download an artifact. Returns its content and its content type. Only the newest clients can."""
         downloaded = self.call("", task_id, run_id, name, job="download")
         return base64.b64decode(downloaded["content"]), downloaded["contentType"]
 
 
 class ClaimedRun:
-    """Run 0 of a new task, which the client has claimed with its message."""
+    """Run 0 of a new task. The client has claimed it with its message."""
 
     def __init__(self, queue: Queue, client: RealClient, worker_type: str) -> None:
         self.client, self._queue, self.task_id = client, queue, slugid()
@@ -88,7 +88,7 @@ class ClaimedRun:
         return self.call("createArtifact", name, artifact_body(storage_type, self._queue.now(), **changes))
 
     def create_blob(self, name: str, *parts: bytes) -> Any:
-        """For each part there is one of the ``requests`` of the answer."""
+        """Create a blob. The answer's ``requests`` has one request for each part."""
         sizes = [{"sha256": sha256(part).hexdigest(), "size": len(part)} for part in parts]
         more = {"parts": sizes} if len(parts) > 1 else {}
         return self.create(name, "blob", **blob_of(b"".join(parts)), **more)
@@ -99,19 +99,19 @@ class ClaimedRun:
         )
 
     def put(self, name: str, content: bytes, **changes: Any) -> None:
-        """Create an s3 artifact and upload it as docker-worker did."""
+        """Create an s3 artifact and upload it the way docker-worker did."""
         created = self.create(name, "s3", **changes)
         headers = {"Content-Type": created["contentType"]}
         assert requests.put(created["putUrl"], content, headers=headers, timeout=LONG).status_code == 200
 
     def get(self, name: str) -> requests.Response:
-        """GET the client's URL with a bewit that is valid for a minute, and follow redirects."""
+        """GET the client's URL, with a bewit that is valid for a minute, and follow redirects."""
         run, life = (self.task_id, "0"), {"expiration": 60}
         return requests.get(self.client.call("getArtifact", *run, name, life, job="signedUrl"), timeout=LONG)
 
 
 def refusal(call: Callable[..., object], *args: Any, **options: Any) -> tuple[int, str]:
-    """The status and code with which a call is refused."""
+    """Make a call that must be refused. Returns the status and the code."""
     with pytest.raises(Refused) as refused:
         call(*args, **options)
     status, code = refused.value.args
@@ -120,10 +120,10 @@ def refusal(call: Callable[..., object], *args: Any, **options: Any) -> tuple[in
 
 @contextmanager
 def real_client(name: str, server: Server) -> Iterator[RealClient]:
-    """A client by its name in CLIENTS or TODAY."""
+    """Start the client with this name from CLIENTS or TODAY."""
     package, _, version = name.partition("-")
     major = version.partition(".")[0]
-    # clients of 2017 and 2018 follow no redirect on Node.js 24
+    # on Node.js 24, clients of 2017 and 2018 do not follow redirects
     node = "node" if name in TODAY else CLIENTS_DIR / "node_modules/node-10/bin/node"
     command: list[str | Path] = [node, CLIENTS_DIR / "call.js", major]
     if package == "pypi":
@@ -142,7 +142,7 @@ def real_client(name: str, server: Server) -> Iterator[RealClient]:
 
 
 def python_of_today() -> Path:
-    """The Python with the newest client."""
+    """The path of the Python that has the newest client."""
     python = CLIENTS_DIR / ".venv/bin/python"
     if not python.exists():
         pytest.fail(f"{python} is missing: scripts/install --services makes it.")

@@ -1,4 +1,4 @@
-"""claimWork on real servers: more polls than open files, and clients that disconnect."""
+"""claimWork on real servers: clients that disconnect, and more waiting polls than open files."""
 
 import json
 import socket
@@ -34,8 +34,10 @@ def request_for_work(queue: Queue, worker_type: str, *headers: str) -> bytes:
     return "\r\n".join([*lines, "", content]).encode()
 
 
-def test_a_client_that_closes_its_sending_side_loses_no_claim(queue: Queue, worker_type: str) -> None:
-    """The client stops sending while a task is created, and still reads its answer."""
+def test_a_client_that_closes_its_sending_side_while_it_waits_loses_no_claim(
+    queue: Queue, worker_type: str
+) -> None:
+    """The client closes its sending side while a task is created, but still reads the answer."""
     request = request_for_work(queue, worker_type)
     claimed: list[Json] = []
     for _ in range(20):
@@ -55,7 +57,9 @@ def test_a_client_that_closes_its_sending_side_loses_no_claim(queue: Queue, work
     assert {claim["runId"] for claim in claimed} == {0}
 
 
-def test_a_task_is_created_while_more_polls_wait_than_the_server_can_open_files(tmp_path: Path) -> None:
+def test_while_more_polls_wait_than_the_server_can_open_files_a_task_can_still_be_created(
+    tmp_path: Path,
+) -> None:
     options = ("--storage", "memory", "--claim-work-wait", "2s")
     with serve(tmp_path, *options, under=FILES) as server, ExitStack() as stack:
         queue = Queue(server)

@@ -1,4 +1,4 @@
-"""Servers on embedded storage: killed, on a full disk, several processes on one file, and refused starts."""
+"""Servers on embedded storage: kills, full disks, and several processes on one file."""
 
 import os
 import signal
@@ -23,7 +23,10 @@ MIB = 1024 * 1024
 
 
 def create(queue: Queue, acknowledged: list[str], **body: Any) -> int:
-    """Create a task, and remember it if that is acknowledged; the status, 0 without an answer."""
+    """Create a task, and add it to ``acknowledged`` if the answer is 200.
+
+    Returns the status, or 0 if there was no answer.
+    """
     task_id = slugid()
     with suppress(requests.RequestException):
         answer = queue.call("createTask", queue.task_body(**body), taskId=task_id)
@@ -33,7 +36,7 @@ def create(queue: Queue, acknowledged: list[str], **body: Any) -> int:
     return 0
 
 
-def test_kills_of_the_server_under_load_lose_nothing_acknowledged(tmp_path: Path) -> None:
+def test_kills_of_the_server_under_load_lose_nothing_that_was_acknowledged(tmp_path: Path) -> None:
     acknowledged = list[str]()
     for _ in range(3):
         with serve(tmp_path, "--workers", "2") as server, ThreadPoolExecutor(4) as threads:
@@ -43,22 +46,25 @@ def test_kills_of_the_server_under_load_lose_nothing_acknowledged(tmp_path: Path
             loads = [threads.submit(list, creates) for creates in until_killed]
             for _ in range(10):
                 create(queue, acknowledged)
-            os.killpg(server.process.pid, signal.SIGKILL)  # as a loss of power does
+            # all processes at the same time, like a power failure
+            os.killpg(server.process.pid, signal.SIGKILL)
             server.wait()
             assert sum(len(load.result()) for load in loads) > 0
 
 
 def small_disk(folder: Path, size: int) -> tuple[str, ...]:
-    """A command under which the folder is a disk of that size, in bytes; no root is needed for it."""
+    """A command under which the folder is a disk of ``size`` bytes. It does not need root."""
     folder.mkdir(parents=True)
     mount = f'mount -t tmpfs -o size={size},mode=0700 none "$1" && shift && exec "$@"'
     return ("unshare", "--map-root-user", "--mount", "sh", "-c", mount, "sh", str(folder))
 
 
-def test_a_full_disk_refuses_calls_loses_nothing_and_is_left_without_a_restart(tmp_path: Path) -> None:
+def test_on_a_full_disk_calls_are_refused_nothing_is_lost_and_no_restart_is_needed_afterwards(
+    tmp_path: Path,
+) -> None:
     disk = tmp_path / "disk"
     with serve(tmp_path, data_dir=disk / "data", under=small_disk(disk, 12 * MIB)) as server:
-        seen = Path(f"/proc/{server.process.pid}/root{disk}")  # the disk is mounted for the server alone
+        seen = Path(f"/proc/{server.process.pid}/root{disk}")  # only the server sees the mounted disk
         queue, acknowledged = Queue(server), list[str]()
         creates = partial(create, queue, acknowledged, payload={"x": "x" * 9_000})
         creates()
@@ -83,7 +89,7 @@ def test_a_full_disk_refuses_calls_loses_nothing_and_is_left_without_a_restart(t
         fill(seen / "ballast")
         wait_until(lambda: creates() == 503)
         code = server.end()
-        # its last checkpoint may have made room for all that was left to write
+        # the last checkpoint may have made enough room for everything that was left to write
         assert code == ("its disk is full" in server.errors)
 
 
@@ -95,7 +101,7 @@ def fill(path: Path) -> None:
                 file.write(b"." * size)
 
 
-def test_a_disk_that_is_full_at_a_start_is_not_called_damage(tmp_path: Path) -> None:
+def test_if_the_disk_is_full_at_a_start_the_error_does_not_speak_of_damage(tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     mount = small_disk(disk, 2 * MIB)
     script = (
@@ -111,10 +117,10 @@ def test_a_disk_that_is_full_at_a_start_is_not_called_damage(tmp_path: Path) -> 
     assert "Traceback" not in ended.stderr
 
 
-def test_shared_memory_that_is_removed_while_a_process_dies_takes_nothing_acknowledged(
+def test_if_the_shared_memory_file_is_removed_and_a_process_dies_nothing_acknowledged_is_lost(
     tmp_path: Path,
 ) -> None:
-    """The process that takes its place would share other memory, and write over the changes of the rest."""
+    """Otherwise the next process would use other shared memory and overwrite the changes of the others."""
     with serve(tmp_path, "--workers", "2") as server:
         queue, acknowledged = Queue(server), list[str]()
         for _ in range(10):

@@ -1,4 +1,4 @@
-"""A large artifact goes from a worker through the server into Azurite and back; nobody holds it in memory."""
+"""A large artifact goes from a worker through the server into Azurite and back. Nobody keeps it in memory."""
 
 import hashlib
 import re
@@ -23,7 +23,7 @@ def peak(pid: int) -> int:
 
 
 @pytest.mark.parametrize("server", ["azurite"], indirect=True)
-def test_an_artifact_of_128_mib_needs_less_than_64_mib_of_a_server_and_is_never_whole_in_a_worker(
+def test_for_an_artifact_of_128_mib_the_server_needs_less_than_64_mib_and_the_worker_less_than_128(
     queue: Queue, server: Server, tmp_path: Path
 ) -> None:
     command = ["sh", "-c", f"python3 -c '{MAKE}' > large"]

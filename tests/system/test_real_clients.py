@@ -1,4 +1,4 @@
-"""Unchanged clients of 2015 to 2018: a task's life as the charts of both protocols show it, and artifacts."""
+"""Unchanged clients of 2015 to 2018 run a task by the charts of both protocols, and store artifacts."""
 
 import gzip
 import random
@@ -22,11 +22,11 @@ pytestmark = pytest.mark.processes
 CONTENT = b'{"all": "that the task said, \xc3\xa4"}'
 MIB = 1024**2
 LARGE = random.Random(1).randbytes(6 * MIB)
-PART = 5 * MIB  # bytes: the least that S3 took
+PART = 5 * MIB  # bytes; S3 accepted no smaller part
 
 
 @EACH_CLIENT
-def test_a_real_client_takes_a_task_from_its_creation_to_its_end(
+def test_a_real_client_can_create_claim_and_complete_a_task_with_both_protocols(
     queue: Queue, client: RealClient, worker_type: str
 ) -> None:
     assert client.call("ping")["alive"] is True
@@ -37,14 +37,14 @@ def test_a_real_client_takes_a_task_from_its_creation_to_its_end(
     assert client.call("task", task_id)["metadata"] == task["metadata"]
     assert client.call("pendingTasks", "system", worker_type)["pendingTasks"] > 0
 
-    # the draft: the claim has the message as its proof, and holds it, whatever the worker deletes
+    # the draft protocol: the message proves the claim, which holds it even if the worker tries to delete it
     urls = client.call("pollTaskUrls", "system", worker_type)["queues"]
     [message] = [message for pair in urls for message in queue.poll(pair["signedPollUrl"])]
     assert message.run == (task_id, 0)
     claim = client.call("claimTask", task_id, "0", {**WORKER, **message.proof_body})
     assert claim["task"] == client.call("task", task_id)
     delete_url = urls[-1]["signedDeleteUrl"]
-    assert queue.delete(delete_url, message.lease).status_code in (400, 404)  # of Azurite, of Azure
+    assert queue.delete(delete_url, message.lease).status_code in (400, 404)  # Azurite answers 400, Azure 404
     assert queue.messages(workerType=worker_type) == []
     mine = claim["credentials"]
     reclaim = client.call("reclaimTask", task_id, "0", credentials=mine)
@@ -53,7 +53,7 @@ def test_a_real_client_takes_a_task_from_its_creation_to_its_end(
     stopping = {"reason": "worker-shutdown"}
     client.call("reportException", task_id, "0", stopping, credentials=reclaim["credentials"])
 
-    # the deployed protocol: a claim without proof, after which the worker deletes the message
+    # the deployed protocol: the worker claims without proof, then deletes the message
     [message] = queue.messages(workerType=worker_type)
     assert message.run == (task_id, 1)
     claim = client.call("claimTask", task_id, "1", WORKER)
@@ -67,7 +67,7 @@ def test_a_real_client_takes_a_task_from_its_creation_to_its_end(
 
 
 @EACH_CLIENT
-def test_a_real_client_gets_the_status_and_code_of_each_refusal(
+def test_a_real_client_gets_the_status_and_code_of_each_error(
     queue: Queue, client: RealClient, worker_type: str
 ) -> None:
     run = ClaimedRun(queue, client, worker_type)
@@ -84,7 +84,7 @@ def test_a_real_client_gets_the_status_and_code_of_each_refusal(
 
 
 @EACH_CLIENT
-def test_a_real_client_defines_schedules_and_reruns_a_task_and_lists_its_group_and_dependents(
+def test_a_real_client_can_define_schedule_and_rerun_a_task_and_list_its_group_and_dependents(
     queue: Queue, client: RealClient, worker_type: str
 ) -> None:
     first, second, third = sorted(slugid() for _ in range(3))
@@ -110,7 +110,9 @@ def test_a_real_client_defines_schedules_and_reruns_a_task_and_lists_its_group_a
 
 
 @EACH_CLIENT
-def test_a_client_downloads_an_s3_artifact(queue: Queue, client: RealClient, worker_type: str) -> None:
+def test_a_real_client_can_download_an_s3_artifact(
+    queue: Queue, client: RealClient, worker_type: str
+) -> None:
     run = ClaimedRun(queue, client, worker_type)
     run.put("public/a.json", CONTENT, contentType="application/json")
     url = client.url("getArtifact", run.task_id, "0", "public/a.json")
@@ -120,12 +122,12 @@ def test_a_client_downloads_an_s3_artifact(queue: Queue, client: RealClient, wor
     downloaded = requests.get(url, timeout=LONG)
     assert (downloaded.status_code, downloaded.content) == (200, CONTENT)
     assert downloaded.headers["content-type"] == "application/json"
-    # the clients follow the redirect and parse the artifact as the answer
+    # these clients follow the redirect and parse the artifact as if it were the answer
     assert run.call("getArtifact", "public/a.json") == downloaded.json()
 
 
 @EACH_CLIENT
-def test_a_blob_in_parts_is_available_after_it_is_completed(
+def test_a_blob_in_parts_can_be_downloaded_when_it_is_completed(
     queue: Queue, client: RealClient, worker_type: str
 ) -> None:
     run, parts = ClaimedRun(queue, client, worker_type), (LARGE[:PART], LARGE[PART:])
@@ -133,7 +135,7 @@ def test_a_blob_in_parts_is_available_after_it_is_completed(
     assert refusal(run.call, "completeArtifact", "public/blob", {"etags": ["x", "x"]})[0] == 400
     assert refusal(run.call, "reportCompleted") == (409, "RequestConflict")
     forged = run.send(created["requests"][-1], bytes(len(parts[-1])))
-    assert forged.status_code == 400  # another SHA-256
+    assert forged.status_code == 400  # the SHA-256 does not match
     etags = [run.send(*upload).headers["etag"] for upload in zip(created["requests"], parts, strict=True)]
     for _ in range(2):
         assert run.call("completeArtifact", "public/blob", {"etags": etags}) is None
@@ -144,12 +146,12 @@ def test_a_blob_in_parts_is_available_after_it_is_completed(
     assert run.call("reportCompleted")["status"]["state"] == "completed"
 
 
-# only the JavaScript clients have it
+# only the JavaScript clients have this method
 @pytest.mark.parametrize(
     ("server", "client"), [("embedded", "npm-4.1.0"), ("azurite", "npm-11.0.0")], indirect=True
 )
 @pytest.mark.parametrize("file", [{"compression": "gzip"}, {"partSize": PART}], ids=["gzip", "multipart"])
-def test_the_upload_client_of_that_time_uploads_a_blob(
+def test_the_upload_library_of_2018_can_upload_a_blob(
     queue: Queue, client: RealClient, worker_type: str, tmp_path: Path, file: dict[str, Any]
 ) -> None:
     run, content = ClaimedRun(queue, client, worker_type), LARGE if "partSize" in file else CONTENT * 1000

@@ -1,4 +1,4 @@
-"""``legacy-queue serve`` as a process: its start, end, recovery and errors."""
+"""``legacy-queue serve`` as a process: how it starts, stops and recovers, and its errors."""
 
 import os
 import re
@@ -23,7 +23,7 @@ from .processes import LONG, Server, has_ended, processes_of, read_all, run, ser
 pytestmark = pytest.mark.processes
 
 MIB = 1024 * 1024
-# runs the program that its arguments name; a line for each collection goes to standard error
+# runs the program in its arguments, and prints a line on standard error for each garbage collection
 SHOW_COLLECTIONS = """
 import gc, runpy, sys
 gc.set_debug(gc.DEBUG_STATS)
@@ -36,7 +36,9 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 
 
 @pytest.mark.parametrize("server", ["memory"], indirect=True)
-def test_requests_are_answered_while_a_body_arrives_without_a_pause(server: Server, worker_type: str) -> None:
+def test_other_requests_are_answered_while_a_large_body_arrives_without_a_pause(
+    server: Server, worker_type: str
+) -> None:
     begun, answered = threading.Event(), threading.Event()
     with server.connect() as connection:
         queue = Queue(server)
@@ -62,7 +64,7 @@ def test_requests_are_answered_while_a_body_arrives_without_a_pause(server: Serv
             sending.result()
 
 
-def test_the_server_probes_idle_connections_for_clients_that_vanished(server: Server) -> None:
+def test_the_server_uses_tcp_keepalive_to_find_clients_that_have_vanished(server: Server) -> None:
     with server.connect() as connection:
         connection.sendall(b"GET /v1/ping HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert connection.recv(65536)
@@ -73,11 +75,11 @@ def test_the_server_probes_idle_connections_for_clients_that_vanished(server: Se
             if [fields[1][-5:], fields[2][-5:]] == ports
         ]
         kind, _, left = timer.partition(":")  # see proc_net_tcp in the kernel's documentation
-        assert kind == "02"  # keepalive
+        assert kind == "02"  # the kernel's timer for keepalive
         assert int(left, 16) <= 60 * os.sysconf("SC_CLK_TCK")
 
 
-def test_a_server_collects_its_garbage_but_not_what_it_has_imported(tmp_path: Path) -> None:
+def test_the_garbage_collector_of_a_server_skips_what_was_imported(tmp_path: Path) -> None:
     under = (sys.executable, "-c", SHOW_COLLECTIONS)
     with serve(tmp_path, "--storage", "memory", under=under) as server:
 
@@ -91,8 +93,8 @@ def test_a_server_collects_its_garbage_but_not_what_it_has_imported(tmp_path: Pa
 # The end
 
 
-def test_no_process_of_a_server_blocks_the_signals_that_end_it(server: Server) -> None:
-    """A server process inherits the mask of its parent, which blocks them while it forks."""
+def test_no_process_of_a_server_blocks_the_signals_that_stop_it(server: Server) -> None:
+    """A server process inherits its parent's signal mask. While it forks, the parent blocks these signals."""
     for pid in processes_of(server.data_dir):
         status = Path(f"/proc/{pid}/status").read_text()
         blocked = int(status.partition("SigBlk:")[2].split()[0], 16)
@@ -100,10 +102,10 @@ def test_no_process_of_a_server_blocks_the_signals_that_end_it(server: Server) -
         assert not any(blocked >> (number - 1) & 1 for number in ends)
 
 
-def test_a_server_ends_with_an_error_after_its_azurite_has_died(tmp_path: Path) -> None:
+def test_if_its_azurite_dies_a_server_ends_with_an_error(tmp_path: Path) -> None:
     with serve(tmp_path, "--storage", "azurite") as server:
         queue = Queue(server)
-        server.send(signal.SIGSTOP)  # so that the parent cannot be faster than this test
+        server.send(signal.SIGSTOP)  # stopped, so that the parent cannot notice before this test does
         [dead] = processes_of(server.data_dir / "azurite")
         os.kill(dead, signal.SIGKILL)
         wait_until(lambda: has_ended(dead))
@@ -116,10 +118,11 @@ def test_a_server_ends_with_an_error_after_its_azurite_has_died(tmp_path: Path) 
     assert "azurite-not-saved" not in server.errors
 
 
-def test_a_server_whose_azurite_cannot_save_is_not_ready_and_ends_with_an_error(tmp_path: Path) -> None:
+def test_if_its_azurite_cannot_save_a_server_is_not_ready_and_ends_with_an_error(tmp_path: Path) -> None:
     with serve(tmp_path, "--storage", "azurite") as server:
         unwritable = server.data_dir / "azurite/__azurite_db_table__.json~"
-        wait_until(lambda: is_made(unwritable))  # as if the disk were full; it is a file during a save
+        # as if the disk were full. During a save, this is a file, so repeat
+        wait_until(lambda: is_made(unwritable))
         Queue(server).create()
         wait_until(lambda: server.ready() == 503)
         assert server.end() == 1
@@ -140,7 +143,7 @@ def is_made(folder: Path) -> bool:
         ("--storage azure --connection-string no=string --control", "connection string cannot be used"),
     ],
 )
-def test_a_start_without_its_storage_is_refused_in_one_sentence_and_writes_nothing(
+def test_without_its_storage_a_server_refuses_to_start_with_one_sentence_and_writes_nothing(
     tmp_path: Path, options: str, reason: str
 ) -> None:
     with run(tmp_path, "serve", *options.split(), "--port=0", "--data-dir=data") as refused:
@@ -150,8 +153,8 @@ def test_a_start_without_its_storage_is_refused_in_one_sentence_and_writes_nothi
     assert not (tmp_path / "data").exists()
 
 
-def test_a_server_that_cannot_write_its_discovery_file_is_ready(tmp_path: Path) -> None:
-    """``serve`` waits for its ready line."""
+def test_a_server_works_even_if_it_cannot_write_server_json(tmp_path: Path) -> None:
+    """``serve`` in this test waits for the ready line."""
     (tmp_path / "data" / "server.json").mkdir(parents=True)
     with serve(tmp_path, "--storage", "memory") as server:
         assert server.ready() == 200
@@ -162,8 +165,10 @@ def test_a_server_that_cannot_write_its_discovery_file_is_ready(tmp_path: Path) 
 # Secrets and the log
 
 
-def test_the_log_holds_no_secret_of_a_request_that_is_no_http(server: Server, worker_type: str) -> None:
-    """tests/http shows the others, and ``serve`` asserts the same at the end of each server."""
+def test_the_log_has_no_secret_from_a_request_that_is_not_valid_http(
+    server: Server, worker_type: str
+) -> None:
+    """tests/http shows this for HTTP requests, and ``serve`` asserts it for every server of these tests."""
     urls = Queue(server).poll_urls(workerType=worker_type)[-1]
     secret = "a-secret-in-a-request-that-no-log-may-hold"
     server.secrets.add(secret)

@@ -1,6 +1,6 @@
-"""The embedded file of each earlier version goes on where it was, and so does a backup of it.
+"""A server can continue with the embedded file of every earlier version, and with a backup of it.
 
-``tests/stored/make.py`` has made them.
+``tests/stored/make.py`` made the files.
 """
 
 import json
@@ -30,12 +30,12 @@ VERSIONS = sorted(path.parent.name for path in STORED.glob("*/known.json"))
 
 @pytest.fixture(params=product(VERSIONS, ("data", "backup")), ids="-".join)
 def stored(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[LegacyQueue, Any]]:
-    """A server on a copy of the file, a minute after it was made; and what was known then."""
+    """A server on a copy of the file, and what was recorded when the file was made, a minute earlier."""
     version, start = request.param
     source = STORED / version
     folder = tmp_path / "data"
     shutil.copytree(source / "data", folder)
-    for path in folder.rglob("*"):  # git keeps no modes
+    for path in folder.rglob("*"):  # git does not keep the modes
         path.chmod(0o700 if path.is_dir() else 0o600)
     folder.chmod(0o700)
     known = json.loads((source / "known.json").read_text())
@@ -53,7 +53,7 @@ def stored(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Leg
 
 
 def _kill_before_its_events(folder: Path, task_id: str) -> None:
-    """Leave what 0.1.0 left of a call that had written the task when it was killed."""
+    """Add the row that 0.1.0 left if it was killed between writing a task and publishing the events."""
     begin = f"d{BEGIN.timestamp() * 1000:.0f}"
     timer = {"inserted": begin, "due": begin, "since": begin, "taskGroupId": "s", "hasArtifacts": False}
     with closing(sqlite3.connect(folder / "storage.sqlite", isolation_level=None)) as file:
@@ -76,7 +76,7 @@ def _resolutions(queue: LegacyQueue, task_group_id: str) -> int:
     return [event["payload"]["taskGroupId"] for event in events].count(task_group_id)
 
 
-def test_tasks_claims_and_artifacts_of_an_earlier_version_go_on(stored: tuple[LegacyQueue, Any]) -> None:
+def test_tasks_claims_and_artifacts_of_an_earlier_version_still_work(stored: tuple[LegacyQueue, Any]) -> None:
     queue, known = stored
     tasks = known["tasks"]
     assert {name: queue.status(task_id) for name, task_id in tasks.items()} == known["statuses"]
@@ -85,12 +85,12 @@ def test_tasks_claims_and_artifacts_of_an_earlier_version_go_on(stored: tuple[Le
         path = f"/v1/task/{tasks['completed']}/artifacts/public/{name}"
         assert b"".join(client(queue).download(path)) == content
 
-    # The claim goes on. Its credentials have ended: they are by the clock of the machine.
+    # The claim is still valid. Its credentials have expired, because they follow the machine's clock.
     claim = queue.client().reclaimTask(tasks["running"], 0)
     queue.client(credentials=claim["credentials"]).reportCompleted(tasks["running"], 0)
     assert queue.status(tasks["running"])["state"] == "completed"
 
-    # a message of then is polled
+    # a message from then can be polled
     run = queue.claim("waiting", protocol="draft")
     assert run is not None
     assert run.task_id == tasks["waiting"]
@@ -99,7 +99,9 @@ def test_tasks_claims_and_artifacts_of_an_earlier_version_go_on(stored: tuple[Le
     assert queue.status(tasks["blocked"])["state"] == "pending"
 
 
-def test_events_that_an_earlier_version_owed_are_published(stored: tuple[LegacyQueue, Any]) -> None:
+def test_events_that_an_earlier_version_did_not_publish_are_published(
+    stored: tuple[LegacyQueue, Any],
+) -> None:
     queue, known = stored
     tasks = known["tasks"]
     life = ["task-defined", "task-pending", "task-running", "task-completed", "task-group-resolved"]
@@ -112,7 +114,7 @@ def test_events_that_an_earlier_version_owed_are_published(stored: tuple[LegacyQ
 def test_groups_of_an_earlier_version_are_listed_canceled_and_resolved(
     stored: tuple[LegacyQueue, Any],
 ) -> None:
-    """0.1.0 stored no row in the group for a task whose taskId is the taskGroupId."""
+    """In 0.1.0, a task whose taskId is the taskGroupId had no row in the group."""
     queue, known = stored
     tasks = known["tasks"]
     assert _members(queue, tasks["completed"]) == {tasks["completed"]}

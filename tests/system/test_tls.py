@@ -1,4 +1,4 @@
-"""https with a local authority, and a worker that trusts only this."""
+"""https with a local certificate authority, and a worker that trusts only this authority."""
 
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit

@@ -19,11 +19,11 @@ pytestmark = pytest.mark.processes
 
 WORKER = {"workerGroup": "northamerica-northeast1-a", "workerId": "4611686018427387904"}
 CONTENT = b"all that the task said\n"
-LARGE = random.Random(2).randbytes(5 * 1024**2)  # larger than an inline upload, and than a block
+LARGE = random.Random(2).randbytes(5 * 1024**2)  # too large for an inline upload and for one block
 
 
 @EACH_NEWEST_CLIENT
-def test_the_newest_client_takes_a_task_from_its_creation_to_its_end(
+def test_the_newest_client_can_create_claim_and_complete_a_task(
     queue: Queue, client: RealClient, worker_type: str
 ) -> None:
     pool, task_id = f"system/{worker_type}", slugid()
@@ -57,13 +57,13 @@ def test_each_method_of_the_newest_clients_has_a_route(server: Server, client: R
 def run(
     queue: Queue, clients: Callable[[str, Server], RealClient], server: Server, worker_type: str
 ) -> ClaimedRun:
-    """A run that an older client has claimed."""
+    """A run that an older client claimed."""
     return ClaimedRun(queue, clients("pypi-3.0.2", server), worker_type)
 
 
 @EACH_NEWEST_CLIENT
 @pytest.mark.parametrize("data", [CONTENT, LARGE], ids=["inline", "put"])
-def test_the_clients_own_helpers_upload_and_download_an_object(
+def test_the_newest_clients_own_functions_can_upload_and_download_an_object(
     queue: Queue, run: ClaimedRun, client: RealClient, data: bytes
 ) -> None:
     artifact = artifact_body("object", queue.now(), contentType="application/octet-stream")
@@ -76,7 +76,7 @@ def test_the_clients_own_helpers_upload_and_download_an_object(
 
 
 @EACH_NEWEST_CLIENT
-def test_the_newest_clients_download_the_artifacts_of_a_legacy_worker_unchanged(
+def test_the_newest_clients_can_download_artifacts_that_a_legacy_worker_created(
     run: ClaimedRun, client: RealClient
 ) -> None:
     run.put("public/s3", CONTENT)

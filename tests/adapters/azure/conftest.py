@@ -20,7 +20,7 @@ def trusting(authority: LocalAuthority) -> ssl.SSLContext:
 
 @pytest.fixture(scope="session")
 def serving(authority: LocalAuthority) -> ssl.SSLContext:
-    """Of a storage with that certificate."""
+    """The TLS context of a storage with this authority's certificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(authority.server)
     return context

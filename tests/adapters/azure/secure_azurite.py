@@ -1,4 +1,4 @@
-"""Azurite over https at localhost, as Microsoft Entra ID needs it, with a token that it takes."""
+"""Azurite over https at localhost, which Microsoft Entra ID needs, and a token that Azurite accepts."""
 
 import base64
 import json
@@ -15,7 +15,7 @@ SECRET = "never-shown"
 
 
 class SecureAzurite(Azurite):
-    """``certificate`` is a file with its key too."""
+    """An Azurite over https. ``certificate`` is a file that also has the key."""
 
     def __init__(self, data_dir: Path, certificate: Path) -> None:
         self._certificate = certificate
@@ -32,7 +32,7 @@ class SecureAzurite(Azurite):
 
 
 class StaticCredential:
-    """Tokens of an identity, as Microsoft Entra ID makes them, but without a signature."""
+    """Gives tokens like those of Microsoft Entra ID, but without a signature."""
 
     def get_token(self, *_scopes: str, **_options: Any) -> AccessToken:
         now = int(time.time())

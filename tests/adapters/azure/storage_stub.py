@@ -1,4 +1,4 @@
-"""A storage with given answers."""
+"""A fake storage whose answers a test chooses."""
 
 import socket
 import socketserver
@@ -11,20 +11,20 @@ from typing import Any, Self
 
 from legacy_queue.local_processes.azurite import ACCOUNT, DEFAULT_KEY
 
-# sent bytes, or an action on the connection; None: no answer during the test
+# bytes to send, or an action on the connection. None means no answer during the test
 Reply = bytes | Callable[[socket.socket], None] | None
 
-REQUEST_ID = "x-ms-request-id: 1"  # in every answer of Azure and of Azurite
+REQUEST_ID = "x-ms-request-id: 1"  # every answer of Azure and Azurite has this header
 NO_CONTENT = f'HTTP/1.1 204 Word\r\n{REQUEST_ID}\r\netag: W/"1"\r\nx-ms-popreceipt: r\r\n\r\n'.encode()
 
 
 def answer(status: int, body: bytes = b"", *headers: str) -> bytes:
-    """An answer of storage."""
+    """An answer like the storage's."""
     return foreign(status, body, REQUEST_ID, *headers)
 
 
 def foreign(status: int, body: bytes, *headers: str) -> bytes:
-    """An answer of another server, or of a proxy."""
+    """An answer like a proxy's or another server's."""
     lines = "".join(f"{header}\r\n" for header in headers)
     return f"HTTP/1.1 {status} Word\r\n{lines}Content-Length: {len(body)}\r\n\r\n".encode() + body
 
@@ -51,20 +51,20 @@ def then_hang_up(reply: bytes) -> Reply:
 
 
 def connection_string(url: str) -> str:
-    """Of an account whose services are all at that URL."""
+    """The connection string of an account whose services are all at this URL."""
     endpoints = "".join(f"{service}Endpoint={url};" for service in ("Blob", "Queue", "Table"))
     return f"AccountName={ACCOUNT};AccountKey={DEFAULT_KEY};{endpoints}"
 
 
 class Stub(socketserver.ThreadingTCPServer):
-    """Answers each request with the next of its ``replies``, and all further ones with the last."""
+    """Answers each request with the next of its ``replies``, then all other requests with the last."""
 
     request_queue_size = 256
-    daemon_threads = True  # a kept connection may stay open
+    daemon_threads = True  # a client may keep its connection open
 
     def __init__(self, *replies: Reply, context: ssl.SSLContext | None = None) -> None:
         super().__init__(("127.0.0.1", 0), socketserver.BaseRequestHandler)
-        self.heard: list[bytes] = []  # the requests, whole
+        self.heard: list[bytes] = []  # the complete requests
         self.connections = 0
         self._replies, self._context = list(replies), context
         self._lock, self._done = threading.Lock(), threading.Event()
@@ -109,7 +109,7 @@ class Stub(socketserver.ThreadingTCPServer):
 
 
 def read_request(connection: socket.socket) -> bytes:
-    """A whole request; empty at the end of the connection."""
+    """Read a complete request. Empty if the connection has ended."""
     request = b""
     while b"\r\n\r\n" not in request:
         received = connection.recv(65536)

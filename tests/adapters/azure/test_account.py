@@ -1,4 +1,4 @@
-"""What only an account of Azure has: leases and snapshots of blobs, and a connection string."""
+"""What only an Azure account has: leases and snapshots of blobs, and a connection string."""
 
 import secrets
 from collections.abc import Callable
@@ -14,8 +14,8 @@ from legacy_queue.local_processes.azurite import Azurite
 from tests.domain.sample_tasks import HOUR
 
 
-def test_a_leased_blob_with_snapshots_is_deleted(azurite: Azurite) -> None:
-    """An upload URL is enough for both."""
+def test_a_blob_with_a_lease_and_snapshots_can_be_deleted(azurite: Azurite) -> None:
+    """A client with an upload URL can create a lease and snapshots."""
     account = AzureAccount(azurite.connection_string, f"t{secrets.token_hex(4)}")
     account.check()
     account.container.put("name", b"content", "text/plain", None)
@@ -27,8 +27,10 @@ def test_a_leased_blob_with_snapshots_is_deleted(azurite: Azurite) -> None:
     assert account.container.properties("name") is None
 
 
-def test_a_storage_that_was_emptied_while_it_is_used_is_made_anew_and_said(azurite: Azurite) -> None:
-    """Without anybody who asks for a check."""
+def test_if_the_storage_is_emptied_while_in_use_its_tables_are_created_again_and_the_log_says_so(
+    azurite: Azurite,
+) -> None:
+    """This happens without a check, at the first operation that fails."""
     account, other = (AzureAccount(azurite.connection_string, "emptied") for _ in range(2))
     tables = [one.table("emptied") for one in (account, other)]
     with capture_logs() as logs:

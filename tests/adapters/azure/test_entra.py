@@ -1,4 +1,7 @@
-"""An account that is reached with a Microsoft Entra identity: Azurite over https, with --oauth basic."""
+"""An account that is used with a Microsoft Entra identity.
+
+Here it is Azurite over https with --oauth basic.
+"""
 
 import json
 import secrets
@@ -68,14 +71,14 @@ def account(azurite: SecureAzurite, trusting: ssl.SSLContext) -> AzureAccount:
 
 
 @pytest.mark.processes
-def test_rows_messages_and_blobs_are_reached_with_a_token(account: AzureAccount) -> None:
+def test_rows_messages_and_blobs_can_be_used_with_a_token(account: AzureAccount) -> None:
     account.table("entra").batch(secrets.token_hex(4), [Change("put", "k", {})])
     etag = account.table("entra").put("p", "k", {})
     account.table("entra").merge("p", "k", {"a": 1}, etag)
     queue = account.queue("entra")
     queue.create({"made": "yes"})
     queue.delete(queue.put("text", timedelta(0)))
-    # Azurite has user delegation keys for blobs only
+    # Azurite has user delegation keys only for blobs
     with pytest.raises(UnusableStorage, match="must support user delegation keys for queues") as caught:
         account.check_access()
     assert str(account.endpoints["queue"]) in str(caught.value)
@@ -96,7 +99,7 @@ def test_blob_urls_are_signed_with_a_user_delegation_key(
     assert parse_qs(url)["skoid"] == ["an-object-id"]
 
 
-def test_poll_urls_are_signed_with_a_user_delegation_key_of_queues(
+def test_poll_urls_are_signed_with_a_user_delegation_key_for_queues(
     serving: ssl.SSLContext, trusting: ssl.SSLContext
 ) -> None:
     fields = "".join(f"<{name}>{value}</{name}>" for name, value in FIELDS.items())
@@ -119,12 +122,12 @@ def test_poll_urls_are_signed_with_a_user_delegation_key_of_queues(
 
 
 def refusal(status: int) -> ClientAuthenticationError:
-    """As azure-identity and the SDK raise it for such an answer."""
+    """The error that azure-identity and the SDK raise for this status."""
     answered = SimpleNamespace(status_code=status, reason="", headers={}, body=lambda: b"{}")
     return ClientAuthenticationError(f"refused, {SECRET}", response=answered)
 
 
-def test_a_key_that_cannot_be_renewed_serves_until_it_expires() -> None:
+def test_a_user_delegation_key_that_cannot_be_renewed_is_used_until_it_expires() -> None:
     now, fetched = datetime(2026, 11, 22, tzinfo=UTC), [0]
 
     def fetch(*_: object) -> int:
@@ -152,7 +155,10 @@ def test_a_key_that_cannot_be_renewed_serves_until_it_expires() -> None:
 
 
 class Identity:
-    """Its tokens expire after ``life`` seconds; or it has none, and raises ``error``."""
+    """An identity whose tokens expire after ``life`` seconds.
+
+    If it has an ``error``, it raises this instead.
+    """
 
     def __init__(self, life: int = 0, error: Exception | None = None) -> None:
         self._life, self._error = life, error
@@ -173,7 +179,7 @@ class Identity:
 def test_without_a_token_storage_is_unavailable(
     serving: ssl.SSLContext, trusting: ssl.SSLContext, error: Exception
 ) -> None:
-    """What Microsoft Entra ID answers is no answer of storage."""
+    """An answer of Microsoft Entra ID must not be taken for an answer of the storage."""
     identity, lease = Identity(error=error), MessageLease("id", "receipt")
     with Stub(NO_CONTENT, context=serving) as stub, capture_logs() as logs:
         account = account_of(identity, stub, trusting)
@@ -192,7 +198,7 @@ def test_without_a_token_storage_is_unavailable(
     assert identity.asked == 1, "it is asked again after 5 seconds"
 
 
-def test_a_token_that_soon_expires_serves_without_a_renewal_for_each_request(
+def test_a_token_that_soon_expires_is_not_renewed_for_each_request(
     serving: ssl.SSLContext, trusting: ssl.SSLContext
 ) -> None:
     identity = Identity(life=200)
@@ -206,13 +212,16 @@ def test_a_token_that_soon_expires_serves_without_a_renewal_for_each_request(
     assert identity.asked == 1
 
 
-def test_the_identity_of_the_machine_is_found_by_azure_identity_which_logs_nothing_itself(
+def test_azure_identity_finds_the_identity_of_the_machine_and_logs_nothing_itself(
     azurite: SecureAzurite,
     trusting: ssl.SSLContext,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """As in an App Service, whose variables name an endpoint that hands out tokens."""
+    """In an App Service, variables name an endpoint that gives out tokens.
+
+    The test sets the same variables.
+    """
     monkeypatch.setenv("IDENTITY_HEADER", "a-secret")
     monkeypatch.setenv("AZURE_TOKEN_CREDENTIALS", "ManagedIdentityCredential")
     token = StaticCredential().get_token()

@@ -1,4 +1,4 @@
-"""What is sent again, how often, and what a failure or refusal becomes."""
+"""Which requests are repeated, how often, and which errors failures and refusals become."""
 
 import logging
 import re
@@ -60,7 +60,7 @@ PLACE = '{"PartitionKey": "1!4!cA--", "RowKey": null}'
 
 
 class Client:
-    """An account at ``url``, a table and a queue of it, and how long was waited for before each retry."""
+    """An account at ``url``, its table and queue, and the pauses before its retries."""
 
     def __init__(self, url: str) -> None:
         self.slept: list[float] = []
@@ -70,7 +70,7 @@ class Client:
         self.queue = self.account.queue("claims")
 
     def has_paused(self, *least: float) -> bool:
-        """Whether it waited so many seconds before the retries, or up to half as much more."""
+        """Whether each pause before a retry had at least this many seconds, and at most half as many more."""
         return len(self.slept) == len(least) and all(
             seconds <= slept <= 1.5 * seconds for seconds, slept in zip(least, self.slept, strict=True)
         )
@@ -127,7 +127,7 @@ each_failure = pytest.mark.parametrize("failure", FAILURES.values(), ids=FAILURE
 
 
 @pytest.mark.parametrize(("act", "method", "good"), ACTS.values(), ids=ACTS)
-def test_a_failed_request_is_sent_again_twice(act: Callable[[Client], Any], method: str, good: bytes) -> None:
+def test_a_failed_request_is_repeated_twice(act: Callable[[Client], Any], method: str, good: bytes) -> None:
     with Stub(hang_up, refused(503, "ServerBusy"), good) as stub:
         client = Client(stub.url)
         act(client)
@@ -148,7 +148,7 @@ def test_after_three_failures_storage_is_unavailable(failure: Reply) -> None:
 
 
 @each_failure
-def test_a_failed_receive_is_not_sent_again(failure: Reply) -> None:
+def test_a_failed_receive_is_not_repeated(failure: Reply) -> None:
     with Stub(failure, NO_MESSAGES) as stub:
         client = Client(stub.url)
         with pytest.raises(ServiceUnavailable):
@@ -158,7 +158,7 @@ def test_a_failed_receive_is_not_sent_again(failure: Reply) -> None:
 
 
 @pytest.mark.parametrize(("retry_after", "least"), [("2", 2), ("0", 0.1), ("soon", 0.1)])
-def test_a_retry_is_not_sent_before_retry_after(retry_after: str, least: float) -> None:
+def test_a_retry_waits_for_retry_after(retry_after: str, least: float) -> None:
     with Stub(answer(503, b"", f"Retry-After: {retry_after}"), NO_CONTENT) as stub:
         client = Client(stub.url)
         client.table.put("p", "k", {})
@@ -166,7 +166,7 @@ def test_a_retry_is_not_sent_before_retry_after(retry_after: str, least: float) 
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_after_an_answer_that_is_not_the_expected_one_storage_is_unavailable(name: str) -> None:
+def test_after_an_unexpected_answer_storage_is_unavailable(name: str) -> None:
     sent = [b""]
     with Stub(lambda connection: connection.sendall(sent[0])) as stub, capture_logs() as logs:
         client = Client(stub.url)
@@ -216,7 +216,7 @@ REFUSED: dict[str, tuple[str, bytes, type[Exception]]] = {
 
 
 @pytest.mark.parametrize(("name", "refusal", "raised"), REFUSED.values(), ids=REFUSED)
-def test_a_refusal_raises_its_error(name: str, refusal: bytes, raised: type[Exception]) -> None:
+def test_each_refusal_of_azure_raises_its_error(name: str, refusal: bytes, raised: type[Exception]) -> None:
     with Stub(refusal) as stub, capture_logs() as logs:
         client = Client(stub.url)
         with pytest.raises(raised) as caught:
@@ -227,15 +227,16 @@ def test_a_refusal_raises_its_error(name: str, refusal: bytes, raised: type[Exce
 
 
 def test_a_queue_that_another_process_creates_at_the_same_time_gets_its_metadata() -> None:
-    with Stub(refused(404, "QueueNotFound"), NO_CONTENT) as stub:  # 204 of a create: it exists
+    # a create that is answered with 204 found the queue
+    with Stub(refused(404, "QueueNotFound"), NO_CONTENT) as stub:
         Client(stub.url).queue.create({"a": "b"})
     assert stub.methods == ["PUT"] * 3
 
 
-def test_logs_and_errors_hold_neither_key_nor_signature(caplog: pytest.LogCaptureFixture) -> None:
-    """Not even logs of the SDK at any level, the cause of an error, or what a table looks like.
+def test_logs_and_errors_have_no_key_and_no_signature(caplog: pytest.LogCaptureFixture) -> None:
+    """This includes the SDK's logs at every level, causes of errors, and the repr of a table.
 
-    Of a wrong signature Azure says which it expected.
+    If a signature is wrong, Azure answers with the expected one.
     """
     wrong = b"<Error><Code>AuthenticationFailed</Code><Detail>expected hush</Detail></Error>"
     with Stub(answer(403, wrong, XML), hang_up) as stub, caplog.at_level(logging.DEBUG):

@@ -1,4 +1,4 @@
-"""Kept connections: what is sent on which, what becomes of it where they fail, and how a proxy is used."""
+"""Connections to Azure are kept and used again. What happens if they fail, and how a proxy is used."""
 
 import shutil
 import socket
@@ -40,19 +40,19 @@ LARGE = b"." * 50_000_000
 
 
 class Sender:
-    """Sends requests to ``url``, none again that was sent."""
+    """Sends requests to ``url`` without retries."""
 
     def __init__(self, url: str, **options: Any) -> None:
         self._url = url
         self._transport = Transport("table", url, Counter(), wait=lambda _: None, **options)
 
     def send(self, method: str = "GET", content: bytes | None = None) -> bytes:
-        """The body of the answer."""
+        """Send a request. Returns the body of its answer."""
         request = HttpRequest(method, self._url, content=content)
         return self._transport.send(request, is_sent_once=True).body()
 
 
-def test_a_connection_that_was_closed_meanwhile_is_not_used_again() -> None:
+def test_a_connection_that_storage_has_closed_is_not_used_again() -> None:
     closed = threading.Event()
 
     def answer_and_close(connection: socket.socket) -> None:
@@ -69,10 +69,10 @@ def test_a_connection_that_was_closed_meanwhile_is_not_used_again() -> None:
     assert (stub.connections, len(stub.heard)) == (3, 3)
 
 
-def test_what_takes_too_long_was_not_sent_or_has_no_answer() -> None:
+def test_after_a_timeout_the_error_says_whether_the_request_was_sent() -> None:
     with Stub(None) as stub:
         with pytest.raises(ServiceRequestError, match="TimeoutError"):
-            Sender(stub.url, timeout=0.05).send("PUT", LARGE)  # which the stub does not read
+            Sender(stub.url, timeout=0.05).send("PUT", LARGE)  # the stub does not read it
         with pytest.raises(ServiceResponseError, match="TimeoutError"):
             Sender(stub.url, timeout=0.05).send()
 
@@ -90,7 +90,7 @@ def test_what_takes_too_long_was_not_sent_or_has_no_answer() -> None:
     ],
     ids=["closed", "reset", "half a head", "half a body", "a chunk is missing", "no length", "no HTTP"],
 )
-def test_an_incomplete_answer_is_no_answer(reply: Reply) -> None:
+def test_an_incomplete_answer_counts_as_no_answer(reply: Reply) -> None:
     with Stub(reply, OK) as stub:
         sender = Sender(stub.url)
         with pytest.raises(ServiceResponseError):
@@ -99,7 +99,7 @@ def test_an_incomplete_answer_is_no_answer(reply: Reply) -> None:
     assert stub.connections == 2
 
 
-def test_concurrent_calls_have_a_connection_each_and_at_most_max_idle_are_kept() -> None:
+def test_each_concurrent_call_has_a_connection_and_at_most_max_idle_of_them_are_kept() -> None:
     together = threading.Barrier(5)
 
     def wait_for_all(connection: socket.socket) -> None:
@@ -114,8 +114,8 @@ def test_concurrent_calls_have_a_connection_each_and_at_most_max_idle_are_kept()
         assert stub.connections == 5 + 2
 
 
-def test_a_connection_that_was_idle_for_a_minute_is_closed_by_later_requests_and_not_used_again() -> None:
-    """A firewall may have forgotten it without a word."""
+def test_a_connection_that_was_idle_for_a_minute_is_closed_and_not_used_again() -> None:
+    """A firewall may have dropped the connection silently."""
     together, ended = threading.Barrier(3), threading.Semaphore(0)
 
     def answer_until_the_end(connection: socket.socket) -> None:
@@ -135,8 +135,8 @@ def test_a_connection_that_was_idle_for_a_minute_is_closed_by_later_requests_and
         assert all(ended.acquire(timeout=10) for _ in range(3))
 
 
-def test_a_request_that_a_kept_connection_takes_only_in_part_is_sent_again() -> None:
-    """Storage, which did not get all of it, cannot have acted on it."""
+def test_a_request_that_a_kept_connection_sent_only_in_part_is_repeated() -> None:
+    """This is safe, because the storage cannot have acted on an incomplete request."""
     with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as threads:
         listener.settimeout(30)
         sender = Sender(f"http://127.0.0.1:{listener.getsockname()[1]}")
@@ -158,10 +158,10 @@ def test_a_request_that_a_kept_connection_takes_only_in_part_is_sent_again() -> 
 
 
 @pytest.mark.processes
-def test_the_ca_bundle_of_requests_is_trusted_and_nothing_sent_without_it(
+def test_the_variables_for_a_ca_bundle_are_respected_and_nothing_is_sent_to_an_untrusted_server(
     serving: ssl.SSLContext, authority: LocalAuthority, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """In a folder, names are the hashes that openssl rehash makes."""
+    """In a folder of certificates, the file names are hashes made by openssl rehash."""
     shutil.copy(authority.certificate, tmp_path / "ca.pem")
     subprocess.run(["openssl", "rehash", tmp_path], check=True)
     with Stub(OK, context=serving) as stub:
@@ -174,12 +174,14 @@ def test_the_ca_bundle_of_requests_is_trusted_and_nothing_sent_without_it(
 
 
 def account_through(proxy: Stub, trusting: ssl.SSLContext) -> AzureAccount:
-    """An account without a path in its URLs, as Azure's."""
+    """An account whose URLs have no path, like Azure's."""
     transport = partial(Transport, proxy=proxy.url, context=trusting, wait=lambda _: None)
     return AzureAccount(connection_string("https://localhost:1"), "t", transport=transport)
 
 
-def test_storage_is_reached_through_the_proxy(serving: ssl.SSLContext, trusting: ssl.SSLContext) -> None:
+def test_requests_to_storage_go_through_the_configured_proxy(
+    serving: ssl.SSLContext, trusting: ssl.SSLContext
+) -> None:
     reached = []
 
     def tunnel(connection: socket.socket) -> None:
@@ -202,7 +204,9 @@ def test_storage_is_reached_through_the_proxy(serving: ssl.SSLContext, trusting:
     assert [request.split()[:2] for request in reached[:2]] == [[b"DELETE", b"/q"]] * 2
 
 
-def test_a_proxy_that_refuses_means_unavailable_and_is_named(trusting: ssl.SSLContext) -> None:
+def test_if_the_proxy_refuses_storage_is_unavailable_and_the_error_names_the_proxy(
+    trusting: ssl.SSLContext,
+) -> None:
     with Stub(answer(407)) as proxy, capture_logs() as logs, pytest.raises(ServiceUnavailable):
         account_through(proxy, trusting).queue("q").remove()
     assert proxy.methods == ["CONNECT"] * 3
@@ -211,7 +215,7 @@ def test_a_proxy_that_refuses_means_unavailable_and_is_named(trusting: ssl.SSLCo
         Transport("table", "http://storage:1/account", Counter(), proxy="http://proxy:3128")
 
 
-def test_nothing_is_sent_by_a_closed_account() -> None:
+def test_a_closed_account_sends_nothing() -> None:
     with Stub(OK) as stub:
         account = AzureAccount(connection_string(stub.url), "t")
         account.close()

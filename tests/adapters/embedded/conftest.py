@@ -11,7 +11,7 @@ from tests.memory_server import FakeClock
 
 
 def opened(file: StorageFile | None, clock: FakeClock | None = None) -> EmbeddedAccount:
-    """An account in that file, which is made where it is missing, or in memory."""
+    """An account in this file, which is created if it is missing. Without a file, an account in memory."""
     if file:
         file.prepare()
     return EmbeddedAccount(file, clock or FakeClock(), "http://127.0.0.1:1", "q")
@@ -25,7 +25,7 @@ def content(account: EmbeddedAccount, name: str) -> bytes:
 
 @contextmanager
 def refusing(size: int) -> Iterator[None]:
-    """The disk refuses to write behind the first bytes of any file."""
+    """The disk refuses to write beyond the first ``size`` bytes of any file."""
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))

@@ -1,4 +1,4 @@
-"""A backup is a data directory: complete, private, and never half of one."""
+"""A backup is a data directory. It is private, and it is never incomplete."""
 
 import os
 import shutil
@@ -27,7 +27,7 @@ def keys(account: EmbeddedAccount) -> list[str]:
 
 @pytest.fixture
 def monday(account: EmbeddedAccount, file: StorageFile, tmp_path: Path) -> StorageFile:
-    """A backup with a row and an artifact, made beside a process that goes on with others."""
+    """A backup with a row and an artifact. The process went on working and stored more afterwards."""
     account.table("t").insert("p", "k", {"text": "value"})
     account.container.put("large", LARGE, "text/plain", None)
     back_up(file, tmp_path / "monday")
@@ -36,7 +36,7 @@ def monday(account: EmbeddedAccount, file: StorageFile, tmp_path: Path) -> Stora
     return StorageFile(tmp_path / "monday")
 
 
-def test_a_server_starts_from_a_backup_with_the_rows_artifacts_and_key_of_that_time(
+def test_a_server_that_starts_from_a_backup_has_its_rows_artifacts_and_key(
     monday: StorageFile, file: StorageFile
 ) -> None:
     assert {path.name for path in monday.folder.iterdir()} == {"artifacts", "storage.lock", "storage.sqlite"}
@@ -55,7 +55,7 @@ def test_a_server_starts_from_a_backup_with_the_rows_artifacts_and_key_of_that_t
 
 
 @pytest.mark.parametrize("name", ["with space", "a#b?c", "%41", "ü", "file:x?mode=memory", ":memory:"])
-def test_the_names_of_storage_and_backup_may_be_any(
+def test_the_folders_of_storage_and_backup_can_have_any_name(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -67,7 +67,7 @@ def test_the_names_of_storage_and_backup_may_be_any(
     assert StorageFile(Path(f"{name} of monday")).signing_key() == file.signing_key()
 
 
-def test_a_backup_says_how_far_it_is_and_is_of_the_time_at_which_it_began(
+def test_a_backup_shows_its_progress_and_has_the_state_of_the_time_at_which_it_began(
     account: EmbeddedAccount, file: StorageFile, tmp_path: Path
 ) -> None:
     for number in range(100):
@@ -90,7 +90,9 @@ def test_a_backup_says_how_far_it_is_and_is_of_the_time_at_which_it_began(
 
 
 @pytest.mark.parametrize("make", [Path.mkdir, Path.touch, lambda path: path.symlink_to("nowhere")])
-def test_a_backup_replaces_nothing(file: StorageFile, tmp_path: Path, make: Callable[[Path], None]) -> None:
+def test_a_backup_never_replaces_anything(
+    file: StorageFile, tmp_path: Path, make: Callable[[Path], None]
+) -> None:
     with pytest.raises(UnusableStorage, match="does not exist"):
         back_up(file, tmp_path / "copy")
     file.prepare()
@@ -105,7 +107,7 @@ def test_a_backup_replaces_nothing(file: StorageFile, tmp_path: Path, make: Call
 def test_a_backup_that_does_not_fit_on_the_disk_leaves_nothing(
     account: EmbeddedAccount, file: StorageFile, tmp_path: Path, size: int
 ) -> None:
-    """Neither the lock, nor the copy of the file, nor an artifact."""
+    """No lock, no copy of the file and no artifact is left."""
     for number in range(40):
         account.table("t").insert("p", str(number), {"text": "." * 30_000})
     account.container.put("large", bytes(3 * MIB), "text/plain", None)
@@ -119,7 +121,7 @@ def test_a_backup_that_does_not_fit_on_the_disk_leaves_nothing(
 
 
 @pytest.mark.processes
-def test_no_start_takes_a_backup_for_one_that_is_half_done_or_was_killed(
+def test_a_server_does_not_start_from_an_unfinished_backup(
     account: EmbeddedAccount, file: StorageFile, tmp_path: Path
 ) -> None:
     account.container.put("large", LARGE, "text/plain", None)
@@ -141,7 +143,7 @@ def test_no_start_takes_a_backup_for_one_that_is_half_done_or_was_killed(
     assert not copy.is_missing
 
 
-def test_a_backup_that_begins_with_a_new_wal_of_its_storage_needs_none(
+def test_a_backup_made_while_the_storage_begins_a_new_wal_needs_no_wal(
     file: StorageFile, tmp_path: Path
 ) -> None:
     file.prepare()
@@ -151,10 +153,10 @@ def test_a_backup_that_begins_with_a_new_wal_of_its_storage_needs_none(
     StorageFile(tmp_path / "copy").prepare()
 
 
-def test_a_backup_that_is_copied_over_a_killed_storage_is_refused_beside_its_wal_until_that_is_removed(
+def test_a_backup_copied_over_a_killed_storage_is_refused_until_the_old_wal_is_removed(
     monday: StorageFile, account: EmbeddedAccount, file: StorageFile, tmp_path: Path
 ) -> None:
-    with closing(connect(file.path)) as reader:  # no checkpoint empties the WAL before it is copied
+    with closing(connect(file.path)) as reader:  # so that no checkpoint empties the WAL before it is copied
         reader.execute("BEGIN")
         reader.execute("SELECT * FROM rows").fetchall()
         account.table("t").insert("p", "latest", {})
@@ -171,10 +173,10 @@ def test_a_backup_that_is_copied_over_a_killed_storage_is_refused_beside_its_wal
     again.close()
 
 
-def test_a_backup_of_version_0_1_0_starts_in_a_folder_of_its_own(
+def test_a_server_can_start_from_a_backup_of_version_0_1_0(
     account: EmbeddedAccount, file: StorageFile, tmp_path: Path
 ) -> None:
-    """It was one file in the format of a WAL, with a mark; restore took the mark back."""
+    """In 0.1.0, a backup was a single file with a mark, which the command restore removed."""
     account.table("t").insert("p", "k", {})
     account.close()
     (tmp_path / "data").mkdir()

@@ -1,4 +1,4 @@
-"""What an operation on embedded storage costs: rows and steps of SQLite, however much is stored."""
+"""An operation on embedded storage costs few rows and steps of SQLite, however much is stored."""
 
 import json
 import sqlite3
@@ -22,13 +22,13 @@ from tests.domain.sample_tasks import HOUR, NOW
 from tests.memory_server import FakeClock
 
 MAX_STEPS, MAX_ROWS = 70_000, 1_000  # a few milliseconds on a slow machine
-TENTHS = 10  # of the steps: SQLite counts them by tens
+TENTHS = 10  # SQLite counts steps in tens
 
 Act = Callable[[Database], object]
 
 
 class CountingDatabase(Database):
-    """Repeats each statement on a connection that counts: its instructions, and the rows that it returns."""
+    """Repeats each statement on a second connection, which counts the steps and the returned rows."""
 
     def __init__(self, file: StorageFile) -> None:
         super().__init__(file, FakeClock(NOW), SystemWaiter())
@@ -75,7 +75,7 @@ UNRESOLVED = where("state", "in", ("unscheduled", "pending", "running"))
 EXPIRED = where("expires", "lt", NOW)
 SOME_GROUP = where(PARTITION, "eq", "p00100")
 
-# what the stores ask, as they ask it
+# the queries of the stores
 QUESTIONS: dict[str, Act] = {
     "the unresolved tasks": asked(UNRESOLVED),
     "ids of unresolved tasks": asked(where(PARTITION, "gt", "p00100"), UNRESOLVED, limit=9, properties=[]),
@@ -94,7 +94,7 @@ QUESTIONS: dict[str, Act] = {
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> StorageFile:
-    """20,000 rows, unresolved and resolved by turns, all expired, and as many messages."""
+    """A file with 20,000 expired rows, every other one unresolved, and as many messages."""
     file = StorageFile(tmp_path_factory.mktemp("filled"))
     file.prepare()
     past, many = epoch_milliseconds(NOW - HOUR), range(20_000)
@@ -122,14 +122,14 @@ def database(file: StorageFile) -> Iterator[CountingDatabase]:
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
-def test_no_question_reads_more_than_a_page_of_rows(database: CountingDatabase, question: str) -> None:
+def test_no_query_reads_more_than_a_page_of_rows(database: CountingDatabase, question: str) -> None:
     QUESTIONS[question](database)
     assert database.returned <= MAX_ROWS
     assert 0 < database.steps <= MAX_STEPS
 
 
 def lengths(table: EmbeddedTable, conditions: Sequence[Condition], newest_first: bool = False) -> list[int]:
-    """How many rows each page of the whole table has."""
+    """The number of rows on each page of the table."""
     found: list[int] = []
     after: str | None = ""
     while after is not None:
@@ -153,7 +153,7 @@ def test_a_page_of_large_rows_ends_at_half_a_megabyte(newest_first: bool) -> Non
 
 
 def test_an_idle_poll_writes_nothing(database: CountingDatabase) -> None:
-    """It would wait for the lock that the other connection holds."""
+    """If it wrote, it would wait for the lock that the other connection holds."""
     with closing(connect(database.file.path if database.file else None)) as writer:
         writer.execute("BEGIN IMMEDIATE")
         assert queue(database, "empty").receive(32, HOUR) == []

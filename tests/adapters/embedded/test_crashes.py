@@ -1,4 +1,4 @@
-"""Processes on one file that are killed under load: they lose nothing that they acknowledged."""
+"""Processes on one file are killed under load. They lose nothing that they acknowledged."""
 
 import multiprocessing
 from contextlib import suppress
@@ -18,7 +18,7 @@ from .conftest import content
 pytestmark = pytest.mark.processes
 
 KILLS = 20
-# each process is forked from one that has imported this module
+# processes are forked from a server that has already imported this module
 FORKING = multiprocessing.get_context("forkserver")
 FORKING.set_forkserver_preload([__name__])
 
@@ -28,7 +28,7 @@ def connected(folder: Path) -> EmbeddedAccount:
 
 
 def write(folder: Path, number: int, acknowledged: Connection) -> None:
-    """Send each key after the storage has acknowledged all that is about it."""
+    """Send each key when the storage has acknowledged everything about it."""
     account = connected(folder)
     table, queue = account.table("t"), account.queue("q")
     for at in count():
@@ -45,7 +45,7 @@ def write(folder: Path, number: int, acknowledged: Connection) -> None:
 
 
 def start(folder: Path, number: int) -> tuple[ForkServerProcess, Connection]:
-    """A process that writes, and what it sends."""
+    """Start a process that writes. Returns it and the connection on which it sends its keys."""
     here, there = FORKING.Pipe(duplex=False)
     process = FORKING.Process(target=write, args=(folder, number, there))
     process.start()
@@ -54,7 +54,7 @@ def start(folder: Path, number: int) -> tuple[ForkServerProcess, Connection]:
 
 
 def rest(process: ForkServerProcess, sent: Connection) -> list[str]:
-    """What the process has sent until its end; so short a message is sent whole or not at all."""
+    """What the process sent before it ended. Messages this short are sent completely or not at all."""
     received = []
     with suppress(EOFError), sent:
         while True:
@@ -71,7 +71,7 @@ def prepared(folder: Path) -> EmbeddedAccount:
     return account
 
 
-def test_twenty_kills_of_two_processes_under_load_lose_nothing_acknowledged(tmp_path: Path) -> None:
+def test_twenty_kills_of_two_processes_under_load_lose_nothing_that_was_acknowledged(tmp_path: Path) -> None:
     account = prepared(tmp_path)
     acknowledged: list[str] = []
     for number in range(0, KILLS, 2):
@@ -82,7 +82,7 @@ def test_twenty_kills_of_two_processes_under_load_lose_nothing_acknowledged(tmp_
             process.kill()
             acknowledged += rest(process, sent)
     account.close()
-    account = prepared(tmp_path)  # which checks the file
+    account = prepared(tmp_path)  # this also checks the file
     table, messages = account.table("t"), {message.text for message in account.queue("q").messages()}
     for key in acknowledged:
         assert (row := table.get("p", key))

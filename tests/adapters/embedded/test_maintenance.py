@@ -1,4 +1,4 @@
-"""What becomes of that which has expired: rows, messages, blocks and files leave the disk."""
+"""The upkeep of embedded storage: expired rows, messages, blocks and files leave the disk."""
 
 import os
 import sqlite3
@@ -29,7 +29,7 @@ MIB = 1024 * 1024
 def stored(file: StorageFile) -> list[bytes]:
     contents = []
     for path in file.artifacts.glob("*"):
-        with suppress(FileNotFoundError):  # it is removed meanwhile
+        with suppress(FileNotFoundError):  # the file was removed meanwhile
             contents.append(path.read_bytes())
     return contents
 
@@ -38,7 +38,7 @@ def size(file: StorageFile) -> int:
     return sum(path.stat().st_size for path in file.path.parent.glob("storage.sqlite*"))
 
 
-def test_the_space_of_removed_rows_and_expired_messages_comes_back(
+def test_the_space_of_removed_rows_and_expired_messages_is_freed(
     account: EmbeddedAccount, file: StorageFile, clock: FakeClock
 ) -> None:
     table, queue = account.table("t"), account.queue("q")
@@ -51,18 +51,18 @@ def test_the_space_of_removed_rows_and_expired_messages_comes_back(
     for partition in range(50):
         table.batch(str(partition), [Change("delete", str(key), {}) for key in range(100)])
     clock.advance(2 * HOUR)
-    # what is kept for the next rows, and a WAL that is not worth a checkpoint
+    # the rest is space for the next rows, and a WAL that is too short for a checkpoint
     wait_until(lambda: size(file) < empty + 3_000_000)
     assert queue.messages() == []
 
 
-def test_the_file_of_a_blob_that_is_gone_is_removed_after_ten_minutes_and_no_other(
+def test_only_the_file_of_a_deleted_or_replaced_blob_is_removed_after_ten_minutes(
     account: EmbeddedAccount, file: StorageFile, clock: FakeClock
 ) -> None:
     container = account.container
     for name in ("deleted", "replaced", "whole"):
         container.put(name, LARGE, "text/plain", None)
-    with pytest.raises(BlobAlreadyExists):  # its file has no block, as after a crash
+    with pytest.raises(BlobAlreadyExists):  # now a file belongs to no block, like after a crash
         container.put("whole", LARGE, "text/plain", None, WriteOptions(is_new=True))
     container.put_block("listed", "one", LARGE)
     container.put_block_list("listed", [("Latest", "one"), ("Latest", "one")], "text/plain", None)
@@ -80,7 +80,7 @@ def test_the_file_of_a_blob_that_is_gone_is_removed_after_ten_minutes_and_no_oth
     assert (content(account, "listed"), content(account, "whole")) == (LARGE * 2, LARGE)
 
 
-def test_the_file_of_a_block_that_no_list_names_is_removed_after_a_week(
+def test_the_file_of_an_unused_block_is_removed_after_a_week(
     account: EmbeddedAccount, file: StorageFile, clock: FakeClock
 ) -> None:
     account.container.put_block("name", "one", LARGE)
@@ -94,10 +94,10 @@ def test_the_file_of_a_block_that_no_list_names_is_removed_after_a_week(
     wait_until(is_removed)
 
 
-def test_a_program_that_reads_for_long_does_not_hold_up_writes(
+def test_another_program_that_reads_for_a_long_time_does_not_delay_writes(
     account: EmbeddedAccount, file: StorageFile
 ) -> None:
-    """Without it the WAL stays short; with it a write never waits for a checkpoint that cannot be."""
+    """The WAL grows meanwhile, but no write waits for a checkpoint, and afterwards the WAL is short again."""
     table = account.table("t")
     table.put("p", "k", {"text": "x" * 1000})
     with closing(sqlite3.connect(file.path)) as reader:
@@ -109,16 +109,21 @@ def test_a_program_that_reads_for_long_does_not_hold_up_writes(
     wait_until(lambda: file.wal.stat().st_size < MIB)
 
 
-def test_a_file_that_does_not_fit_is_not_left(account: EmbeddedAccount, file: StorageFile) -> None:
+def test_an_artifact_that_does_not_fit_on_the_disk_leaves_no_file(
+    account: EmbeddedAccount, file: StorageFile
+) -> None:
     with refusing(10 * MIB), pytest.raises(ServiceUnavailable):
         account.container.put("name", bytes(20 * MIB), "text/plain", None)
     assert stored(file) == []
 
 
-def test_while_the_disk_does_not_take_a_checkpoint_changes_are_refused_and_reads_go_on(
+def test_while_a_full_disk_prevents_checkpoints_changes_are_refused_and_reads_work(
     account: EmbeddedAccount, file: StorageFile
 ) -> None:
-    """The WAL takes the changes, and is not synced: a power failure would take them all."""
+    """The WAL would still accept changes.
+
+    But it could not be synced, so a power failure would lose them all.
+    """
     table = account.table("t")
     for number in range(4 * 1024):
         table.put("p", f"{number:05}", {"text": "x" * 1000})
@@ -131,7 +136,7 @@ def test_while_the_disk_does_not_take_a_checkpoint_changes_are_refused_and_reads
         return False
 
     with refusing(3 * MIB), capture_logs() as logged:
-        table.put("p", "04000", {"text": "acknowledged"})  # far behind in the file
+        table.put("p", "04000", {"text": "acknowledged"})  # near the end of the file
         wait_until(lambda: "storage-upkeep-failed" in [line["event"] for line in logged])
         assert not is_ready()
         with pytest.raises(ServiceUnavailable):
@@ -143,7 +148,10 @@ def test_while_the_disk_does_not_take_a_checkpoint_changes_are_refused_and_reads
 
 
 class _Wal(type(Path())):  # type: ignore[misc]
-    """A WAL. Whoever finds it shorter than before does ``meanwhile`` first, once."""
+    """The path of a WAL.
+
+    When the WAL is found to be shorter than before, it first calls ``meanwhile``, once.
+    """
 
     meanwhile: Callable[[], object] | None = None
     length = 0
@@ -158,14 +166,14 @@ class _Wal(type(Path())):  # type: ignore[misc]
         return found
 
 
-def test_a_change_that_is_made_while_a_new_wal_begins_reaches_the_disk_too(
+def test_a_change_made_while_a_new_wal_begins_reaches_the_disk_too(
     file: StorageFile, clock: FakeClock
 ) -> None:
     file.wal = wal = _Wal(file.wal)
 
     def is_on_the_disk(key: str) -> bool:
         alone = sqlite3.connect(f"file:{file.path}?immutable=1", uri=True)
-        with closing(alone), suppress(sqlite3.DatabaseError):  # while it is being written
+        with closing(alone), suppress(sqlite3.DatabaseError):  # the file may be written to at this moment
             return alone.execute("SELECT 1 FROM rows WHERE key = ?", [key]).fetchone() is not None
         return False
 
@@ -178,7 +186,7 @@ def test_a_change_that_is_made_while_a_new_wal_begins_reaches_the_disk_too(
         wait_until(lambda: is_on_the_disk("meanwhile"))
 
 
-def test_a_storage_whose_folder_takes_no_artifacts_is_not_ready_and_says_so(
+def test_if_artifacts_cannot_be_written_the_storage_is_not_ready_and_the_log_says_why(
     account: EmbeddedAccount, file: StorageFile
 ) -> None:
     file.artifacts.rmdir()
@@ -192,7 +200,7 @@ def test_a_storage_whose_folder_takes_no_artifacts_is_not_ready_and_says_so(
     assert stored(file) == []
 
 
-def test_a_clock_that_is_set_back_is_logged_once_and_again_at_the_next_start(
+def test_that_the_clock_was_set_back_is_logged_once_for_each_start(
     account: EmbeddedAccount, file: StorageFile, clock: FakeClock
 ) -> None:
     with capture_logs() as logged:
@@ -215,7 +223,7 @@ def test_a_clock_that_is_set_back_is_logged_once_and_again_at_the_next_start(
     assert [line["event"] for line in logged] == ["storage-is-ahead"]
 
 
-def test_what_cannot_be_written_back_at_the_end_is_an_error(file: StorageFile) -> None:
+def test_if_the_last_checkpoint_fails_the_stop_is_an_error(file: StorageFile) -> None:
     file.prepare()
     with refusing(0), pytest.raises(UnusableStorage, match="its disk is full or fails"):
         file.finish()

@@ -1,4 +1,4 @@
-"""The order of messages, and which are visible, while the clock is set back."""
+"""Which messages are visible, and in which order, after the clock was set back."""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -27,7 +27,7 @@ def received(queue: EmbeddedQueue, count: int = 32) -> list[str]:
     return [message.text for message in queue.receive(count, HOUR)]
 
 
-def test_messages_without_a_delay_stay_visible_in_their_order_when_the_clock_is_set_back(
+def test_when_the_clock_is_set_back_messages_without_a_delay_stay_visible_and_in_order(
     queue: EmbeddedQueue, clock: FakeClock
 ) -> None:
     queue.put("released", NO_TIME)
@@ -42,7 +42,7 @@ def test_messages_without_a_delay_stay_visible_in_their_order_when_the_clock_is_
     assert received(queue) == visible
 
 
-def test_messages_become_visible_in_the_order_of_their_times_and_not_early_when_the_clock_is_set_back(
+def test_when_the_clock_is_set_back_delayed_messages_become_visible_in_order_and_never_early(
     queue: EmbeddedQueue, clock: FakeClock
 ) -> None:
     queue.put("again", NO_TIME)

@@ -1,6 +1,6 @@
-"""The step that brings a file of 0.1.0 forward, on rows that ``tests/stored/0.1.0`` does not have.
+"""The step that migrates a file of 0.1.0, with rows that ``tests/stored/0.1.0`` does not have.
 
-What a server then does with such a file is tested in ``tests/system/test_stored_files.py``.
+``tests/system/test_stored_files.py`` shows what a server then does with such a file.
 """
 
 import json
@@ -41,7 +41,7 @@ def old(file: StorageFile) -> Iterator[sqlite3.Connection]:
         yield connection
 
 
-# Kills its process after so many steps of SQLite, times 10.
+# Kills its process after this many tens of SQLite steps.
 KILLED = """
 import os, signal, sys
 from itertools import count
@@ -73,10 +73,10 @@ def insert_timer(old: sqlite3.Connection, task_id: str, task_group_id: str = "")
     old.execute("INSERT INTO rows VALUES (?, ?, ?, NULL, NULL, 'e', ?)", values)
 
 
-def test_what_an_unpublished_task_does_not_say_becomes_names_of_ended_processes(
+def test_timers_whose_task_has_no_mark_become_names_in_the_rows_of_ended_processes(
     file: StorageFile, old: sqlite3.Connection
 ) -> None:
-    refused = Name(TASKS["owed"], SINCE, slugid())  # another createTask of this task
+    refused = Name(TASKS["owed"], SINCE, slugid())  # from another createTask call for this task
     missing = [Name(slugid(), SINCE, slugid() if number % 2 else "") for number in range(1200)]
     for name in (refused, *missing):
         insert_timer(old, name.task_id, name.task_group_id)
@@ -88,7 +88,7 @@ def test_what_an_unpublished_task_does_not_say_becomes_names_of_ended_processes(
     assert names == {name.task_id: name for name in (refused, *missing)}
 
 
-def test_nothing_of_timers_and_leases_is_left(file: StorageFile, old: sqlite3.Connection) -> None:
+def test_no_timers_and_leases_are_left(file: StorageFile, old: sqlite3.Connection) -> None:
     assert old.execute("SELECT count(*) FROM rows WHERE name IN ('lqtimers', 'lqleases')").fetchone()[0] > 9
     forward(file)
     assert {name for (name,) in old.execute("SELECT DISTINCT name FROM rows")} == {
@@ -96,7 +96,7 @@ def test_nothing_of_timers_and_leases_is_left(file: StorageFile, old: sqlite3.Co
     }
 
 
-def test_each_task_is_in_its_group_and_active_there_until_it_is_resolved(
+def test_each_task_becomes_a_member_of_its_group_and_is_active_until_it_is_resolved(
     file: StorageFile, old: sqlite3.Connection
 ) -> None:
     old.close()
@@ -118,7 +118,7 @@ def test_each_task_is_in_its_group_and_active_there_until_it_is_resolved(
     }
 
 
-def test_a_group_lives_as_long_as_the_task_that_founded_it(
+def test_a_group_expires_no_earlier_than_the_task_whose_id_it_has(
     file: StorageFile, old: sqlite3.Connection
 ) -> None:
     shorter = EXPIRES - timedelta(days=30)
@@ -139,7 +139,7 @@ def test_a_group_lives_as_long_as_the_task_that_founded_it(
 
 
 @pytest.mark.parametrize("definition", [{"text": "x" * 100_000}, {"text": "ü\U0001f600"}])
-def test_a_large_definition_is_read_whole(
+def test_a_large_definition_is_read_completely(
     file: StorageFile, old: sqlite3.Connection, definition: dict[str, Any]
 ) -> None:
     task_id = TASKS["failed"]
@@ -157,7 +157,7 @@ def test_a_large_definition_is_read_whole(
     assert group.scheduler_id == "late"
 
 
-def test_a_corrupt_task_of_an_old_file_keeps_nothing_else_from_going_on(
+def test_a_corrupt_task_does_not_stop_the_migration_of_the_other_rows(
     file: StorageFile, old: sqlite3.Connection
 ) -> None:
     old.execute(
@@ -172,7 +172,7 @@ def test_a_corrupt_task_of_an_old_file_keeps_nothing_else_from_going_on(
 
 
 @pytest.mark.processes
-def test_a_kill_in_the_midst_of_the_step_leaves_the_old_file(file: StorageFile) -> None:
+def test_a_kill_during_the_migration_leaves_the_old_file_unchanged(file: StorageFile) -> None:
     before = dump(file)
     for steps in (100, 500, 900):
         words = [sys.executable, "-c", KILLED, str(file.path), str(steps)]

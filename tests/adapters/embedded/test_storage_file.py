@@ -1,4 +1,4 @@
-"""The file of embedded storage: what a start accepts, and the sentence for what it does not."""
+"""The file of embedded storage: which files a start accepts, and the errors for all others."""
 
 import os
 import secrets
@@ -39,7 +39,7 @@ def dump(file: StorageFile) -> list[object]:
         return [*connection.iterdump(), connection.execute("PRAGMA user_version").fetchone()]
 
 
-def test_a_new_file_is_private_with_all_beside_it_and_keeps_its_random_key(
+def test_a_new_file_and_the_files_next_to_it_are_private_and_its_random_key_stays(
     account: EmbeddedAccount, file: StorageFile, tmp_path: Path
 ) -> None:
     account.container.put("name", LARGE, "text/plain", None)
@@ -55,19 +55,19 @@ def test_a_new_file_is_private_with_all_beside_it_and_keeps_its_random_key(
     assert file.signing_key() != key
 
 
-def test_a_kill_in_the_first_start_leaves_all_tables_and_the_key_or_nothing() -> None:
+def test_all_tables_and_the_key_are_created_in_one_transaction() -> None:
     statements: list[str] = []
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as memory:
         memory.set_trace_callback(lambda each: statements.append(each.strip()))
         create_tables(memory)
-    _, begin, *others, commit = statements  # the first one reads the version
+    _, begin, *others, commit = statements  # the first statement reads the version
     assert (begin, commit) == ("BEGIN IMMEDIATE;", "COMMIT")
     assert any("signing key" in each for each in others)
     assert not any(each.startswith(("BEGIN", "COMMIT")) for each in others)
 
 
 @pytest.mark.parametrize("state", ["delete", "wal", "in use"])
-def test_a_file_of_another_program_is_refused_and_left_as_it_is(file: StorageFile, state: str) -> None:
+def test_a_file_of_another_program_is_refused_and_not_changed(file: StorageFile, state: str) -> None:
     with closing(sqlite3.connect(file.path, isolation_level=None)) as connection:
         connection.execute(f"PRAGMA journal_mode = {'delete' if state == 'delete' else 'wal'}")
         connection.execute("CREATE TABLE theirs (x)")
@@ -88,7 +88,7 @@ def test_a_file_of_another_program_is_refused_and_left_as_it_is(file: StorageFil
         (FIRST_VERSION - 1, "before the first release"),
     ],
 )
-def test_a_file_of_a_version_that_is_not_known_is_refused(file: StorageFile, version: int, said: str) -> None:
+def test_a_file_of_an_unknown_version_is_refused(file: StorageFile, version: int, said: str) -> None:
     file.prepare()
     with closing(sqlite3.connect(file.path)) as connection:
         connection.execute(f"PRAGMA user_version = {version}")
@@ -98,7 +98,7 @@ def test_a_file_of_a_version_that_is_not_known_is_refused(file: StorageFile, ver
 NEXT_STEPS = ("ALTER TABLE queues ADD COLUMN one;", "ALTER TABLE queues ADD COLUMN two;")
 
 
-def test_tables_of_an_earlier_version_are_brought_forward_step_by_step_or_not_at_all(
+def test_tables_of_an_earlier_version_are_migrated_step_by_step_or_not_at_all(
     file: StorageFile,
 ) -> None:
     file.prepare()
@@ -114,11 +114,11 @@ def test_tables_of_an_earlier_version_are_brought_forward_step_by_step_or_not_at
         assert version_of(connection) == VERSION + 2
 
 
-def test_a_process_changes_no_file_that_a_newer_server_has_brought_forward(
+def test_a_process_refuses_to_write_to_a_file_that_a_newer_server_has_migrated(
     account: EmbeddedAccount, file: StorageFile
 ) -> None:
     account.check()
-    with closing(connect(file.path, busy_timeout=5000)) as newer:  # the upkeep writes beside it
+    with closing(connect(file.path, busy_timeout=5000)) as newer:  # the upkeep writes at the same time
         create_tables(newer, (*STEPS, *NEXT_STEPS))
 
     def is_refused() -> bool:
@@ -131,7 +131,7 @@ def test_a_process_changes_no_file_that_a_newer_server_has_brought_forward(
     wait_until(is_refused)
 
 
-def test_what_is_no_sqlite_file_or_a_damaged_one_is_refused(file: StorageFile) -> None:
+def test_a_file_that_is_damaged_or_not_sqlites_is_refused(file: StorageFile) -> None:
     file.path.write_bytes(b"something else, and longer than a header of SQLite" * 100)
     assert "not a SQLite file" in refusal(file)
     file.path.unlink()
@@ -146,18 +146,18 @@ def test_what_is_no_sqlite_file_or_a_damaged_one_is_refused(file: StorageFile) -
         assert "damaged" in refusal(file)
 
 
-def test_a_missing_file_has_no_key_and_is_not_made(file: StorageFile) -> None:
+def test_reading_the_key_of_a_missing_file_is_an_error_and_does_not_create_it(file: StorageFile) -> None:
     with pytest.raises(UnusableStorage, match="start `legacy-queue serve`"):
         file.signing_key()
     assert file.is_missing
 
 
 @pytest.mark.parametrize("name", ["storage.sqlite", "storage.sqlite-wal", "storage.sqlite-shm"])
-def test_a_file_removed_while_it_is_served_is_noticed_and_not_touched(
+def test_if_a_file_is_removed_while_the_server_runs_it_notices_and_writes_nothing(
     account: EmbeddedAccount, file: StorageFile, name: str
 ) -> None:
-    """A process that begins later would make another WAL or shared memory than that of those before it."""
-    account.check()  # its connection keeps WAL and shared memory, which the last one to close removes
+    """Otherwise a process that starts later would not share the WAL and the memory of the others."""
+    account.check()  # keeps a connection open, because closing the last one removes WAL and shared memory
     table, other_process = account.table("t"), opened(file)
     file.path.with_name(name).unlink()
     for act in (account.check, lambda: table.insert("p", "k", {}), other_process.check):
@@ -167,7 +167,7 @@ def test_a_file_removed_while_it_is_served_is_noticed_and_not_touched(
     other_process.close()
 
 
-def test_a_file_that_was_removed_or_replaced_is_not_written_to_at_the_end(
+def test_a_stopping_server_does_not_write_to_a_file_that_was_removed_or_replaced(
     file: StorageFile, tmp_path: Path
 ) -> None:
     file.prepare()
@@ -188,14 +188,14 @@ def test_a_file_that_was_removed_or_replaced_is_not_written_to_at_the_end(
 
 @pytest.fixture
 def left(account: EmbeddedAccount, file: StorageFile, tmp_path: Path) -> StorageFile:
-    """What a kill leaves of a server that has acknowledged a row."""
+    """The files of a server that was killed after it had acknowledged a row."""
     account.check()
     with closing(connect(file.path)) as reader:
         marks = "SELECT name FROM meta WHERE name IN (?, ?)"
-        # the last write of the first round of its upkeep
+        # the upkeep makes this write last in its first round
         wait_until(lambda: reader.execute(marks, [LAST_TIME, NEEDS_WAL]).fetchall() == [(LAST_TIME,)])
         assert NEEDS_WAL.encode() in file.path.read_bytes()
-        reader.execute("BEGIN")  # no checkpoint takes the row out of the WAL, however long the copy takes
+        reader.execute("BEGIN")  # so that no checkpoint empties the WAL, however long copying takes
         reader.execute("SELECT * FROM rows").fetchall()
         account.table("t").insert("p", "k", {"text": "acknowledged"})
         (tmp_path / "left").mkdir()
@@ -211,8 +211,8 @@ def has_row(file: StorageFile) -> bool:
     return row is not None
 
 
-def test_a_connection_that_only_reads_writes_nothing(file: StorageFile) -> None:
-    """On a full disk it could not."""
+def test_a_connection_that_only_reads_does_not_write(file: StorageFile) -> None:
+    """So it works on a full disk, too."""
     file.prepare()
     with closing(connect(file.path)) as connection:
         connection.execute("SELECT * FROM rows").fetchall()
@@ -231,8 +231,8 @@ def test_a_file_whose_wal_was_removed_is_refused(left: StorageFile) -> None:
 
 
 @pytest.mark.parametrize("cut", [0, 1])
-def test_a_file_that_was_killed_goes_on_with_its_wal(left: StorageFile, cut: int) -> None:
-    """A kill may cut the last frame off: it was not acknowledged."""
+def test_a_server_that_was_killed_continues_with_its_wal(left: StorageFile, cut: int) -> None:
+    """A kill can cut off the last frame of the WAL, which was then not acknowledged."""
     os.truncate(left.wal, left.wal.stat().st_size - cut)
     with capture_logs() as logs:
         assert has_row(left) == (not cut)
@@ -240,8 +240,8 @@ def test_a_file_that_was_killed_goes_on_with_its_wal(left: StorageFile, cut: int
 
 
 @pytest.mark.parametrize("at", [17, 100, -1], ids=["head", "first", "last"])
-def test_changes_that_were_lost_with_a_part_of_the_wal_are_said(left: StorageFile, at: int) -> None:
-    """SQLite drops all behind the first frame that it cannot read."""
+def test_the_log_says_how_many_changes_a_damaged_wal_has_lost(left: StorageFile, at: int) -> None:
+    """SQLite drops the first frame that it cannot read and everything behind it."""
     wal = bytearray(left.wal.read_bytes())
     page_size = int.from_bytes(left.path.read_bytes()[16:18])
     frames = range(32, len(wal), 24 + page_size)
@@ -255,13 +255,13 @@ def test_changes_that_were_lost_with_a_part_of_the_wal_are_said(left: StorageFil
     assert line["lost_changes"] == (1 if at == -1 else changes)
 
 
-def test_a_file_whose_wal_another_program_has_written_back_goes_on(left: StorageFile) -> None:
+def test_a_file_whose_wal_was_written_back_by_another_program_is_accepted(left: StorageFile) -> None:
     dump(left)
     assert not left.wal.exists()
     assert has_row(left)
 
 
-# --- who may use the file
+# --- which files and users are trusted
 
 
 def test_two_directories_that_link_to_one_file_are_refused(tmp_path: Path) -> None:
@@ -289,7 +289,7 @@ LOCKED = ("artifacts", "storage.sqlite-wal", "storage.lock")
     [(StorageFile.prepare, OPENED), (StorageFile.require, OPENED), (StorageFile.lock, LOCKED)],
     ids=["prepare", "require", "lock"],
 )
-def test_what_another_user_has_planted_is_refused(
+def test_files_of_another_user_are_refused(
     tmp_path: Path, use: Callable[[StorageFile], object], names: Sequence[str]
 ) -> None:
     for name in names:
@@ -305,7 +305,7 @@ def test_what_another_user_has_planted_is_refused(
 
 
 @pytest.mark.processes
-def test_a_link_of_another_user_leads_to_no_file_that_is_changed(tmp_path: Path) -> None:
+def test_a_link_of_another_user_is_refused_and_its_target_is_not_changed(tmp_path: Path) -> None:
     data, victim = (tmp_path / name for name in ("data", "victim"))
     for folder in (data, victim):
         folder.mkdir(0o755)
@@ -320,7 +320,7 @@ def test_a_link_of_another_user_leads_to_no_file_that_is_changed(tmp_path: Path)
 
 
 @pytest.mark.parametrize("name", ["../secret.txt", "A" * 32, "a" * 31, b"a" * 32])
-def test_a_storage_whose_artifact_has_another_name_than_32_hex_digits_is_refused(
+def test_a_storage_with_an_artifact_whose_file_name_is_not_32_hex_digits_is_refused(
     account: EmbeddedAccount, file: StorageFile, tmp_path: Path, name: object
 ) -> None:
     account.container.put("large", LARGE, "text/plain", None)
@@ -338,7 +338,7 @@ def test_a_storage_whose_artifact_has_another_name_than_32_hex_digits_is_refused
     assert (tmp_path / "secret.txt").read_text() == "secret"
 
 
-def test_a_link_in_the_folder_of_artifacts_leads_to_no_artifact(
+def test_a_symbolic_link_in_the_folder_of_artifacts_is_not_followed(
     account: EmbeddedAccount, file: StorageFile
 ) -> None:
     account.container.put("large", LARGE, "text/plain", None)

@@ -18,11 +18,11 @@ from tests.memory_server import FakeClock
 
 @dataclass(frozen=True)
 class Backend:
-    """A new account, and its time."""
+    """A new account, and how its time passes."""
 
     account: StorageAccount
-    other: StorageAccount  # the same, as another process sees it
-    wait: Callable[[float], None]  # until so many seconds have passed for the storage
+    other: StorageAccount  # the same account in another process
+    wait: Callable[[float], None]  # waits until this many seconds have passed for the storage
 
 
 def memory_backend(request: pytest.FixtureRequest) -> Backend:
@@ -49,7 +49,7 @@ def azure_backend(request: pytest.FixtureRequest) -> Backend:
 
 
 BACKENDS = {"memory": memory_backend, "embedded": embedded_backend, "azurite": azure_backend}
-_MARKS = {"azurite": pytest.mark.processes}  # which need a service
+_MARKS = {"azurite": pytest.mark.processes}  # backends that need a service
 
 
 @pytest.fixture(params=[pytest.param(name, marks=_MARKS.get(name, ())) for name in BACKENDS])
@@ -64,13 +64,13 @@ def account(backend: Backend) -> StorageAccount:
 
 @pytest.fixture
 def other(backend: Backend) -> StorageAccount:
-    """The same account as another process sees it."""
+    """The same account in another process."""
     return backend.other
 
 
 @pytest.fixture
 def wait(backend: Backend) -> Callable[[float], None]:
-    """Let so many seconds pass for the storage: no time at all for memory."""
+    """Let this many seconds pass for the storage. In memory, this takes no time."""
     return backend.wait
 
 

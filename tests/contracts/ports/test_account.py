@@ -9,7 +9,7 @@ from legacy_queue.ports.queue import Queue
 from tests.stores.paging import pages
 
 
-def test_queues_are_listed_by_prefix_in_the_order_of_their_names(
+def test_queues_with_a_prefix_are_listed_in_the_order_of_their_names(
     queue: Queue, account: StorageAccount
 ) -> None:
     names = {f"{queue.name}-b": {"of": "b"}, f"{queue.name}-a": {"of": "a", "no": "2"}, f"x{queue.name}": {}}
@@ -24,7 +24,7 @@ def test_queues_are_listed_by_prefix_in_the_order_of_their_names(
         account.queue(name).remove()
 
 
-def test_a_checked_account_has_its_tables_and_container(
+def test_a_check_creates_the_tables_and_the_container_of_an_account(
     account: StorageAccount, other: StorageAccount, table_name: str
 ) -> None:
     account.table(table_name)
@@ -38,7 +38,7 @@ def test_a_checked_account_has_its_tables_and_container(
     assert account.table(table_name) is account.table(table_name)
 
 
-def test_all_messages_are_shown_visible_or_not_but_by_azure(
+def test_every_account_except_azures_shows_all_messages_visible_or_not(
     queue: Queue, account: StorageAccount, other: StorageAccount
 ) -> None:
     shown = other.shown_messages
@@ -56,7 +56,7 @@ def test_all_messages_are_shown_visible_or_not_but_by_azure(
         assert shown.text(name, message_id) is None
 
 
-def test_an_account_shows_its_endpoints_and_no_key(account: StorageAccount) -> None:
+def test_an_account_shows_its_endpoints_but_not_its_key(account: StorageAccount) -> None:
     assert set(account.endpoints) == {"queue", "table", "blob"}
     for endpoint in (account.public_queues, account.public_blobs):
         assert endpoint.url.endswith(f"/{endpoint.account}")

@@ -48,7 +48,9 @@ def put_blocks(container: BlobContainer, *ids: str, version: str = "") -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b".", bytes(range(256)) * 4], ids=["empty", "small", "all bytes"])
-def test_a_blob_has_the_content_and_properties_of_its_put(container: BlobContainer, body: bytes) -> None:
+def test_a_blob_has_the_content_and_properties_with_which_it_was_put(
+    container: BlobContainer, body: bytes
+) -> None:
     described: dict[str, Any] = {"md5": md5(body), "metadata": {"name": "text"}}
     options = WriteOptions(**described)
     written = container.put("name", body, "text/plain; charset=utf-8", "gzip", options)
@@ -58,12 +60,12 @@ def test_a_blob_has_the_content_and_properties_of_its_put(container: BlobContain
     assert container.properties("name") == expected
     found = container.read("name")
     assert found
-    assert replace(found[0], md5=md5(body)) == expected  # in a read in ranges, Azure's SDK hides it
+    assert replace(found[0], md5=md5(body)) == expected  # a blob that Azure's SDK reads in ranges has no md5
     assert b"".join(found[1]) == body
     assert abs(written.modified - datetime.now(UTC)) < timedelta(hours=1)
 
 
-def test_a_write_and_a_description_replace_the_version_that_they_name_and_no_other(
+def test_put_and_describe_replace_only_the_version_that_they_name(
     container: BlobContainer,
 ) -> None:
     first = container.put("name", b"first", "text/plain", None)
@@ -96,7 +98,7 @@ def test_a_write_and_a_description_replace_the_version_that_they_name_and_no_oth
     assert not found.metadata
 
 
-def test_the_ids_of_a_blobs_uncommitted_blocks_have_one_length(container: BlobContainer) -> None:
+def test_the_ids_of_a_blobs_uncommitted_blocks_must_have_the_same_length(container: BlobContainer) -> None:
     put_blocks(container, *IDS)
     with pytest.raises(InvalidBlobOrBlock):
         container.put_block("name", "block-11", b"content")
@@ -104,7 +106,9 @@ def test_the_ids_of_a_blobs_uncommitted_blocks_have_one_length(container: BlobCo
 
 
 @pytest.mark.parametrize("name", ["a/b/c", "a b", "ä\U0001f600", "a~b.c-d_e", "100%25", "x" * 1000])
-def test_a_blob_may_have_an_unusual_name_and_be_deleted_twice(container: BlobContainer, name: str) -> None:
+def test_a_blob_can_have_an_unusual_name_and_deleting_it_can_be_repeated(
+    container: BlobContainer, name: str
+) -> None:
     container.put(name, b"put", "text/plain", None)
     assert content(container, name) == b"put"
     container.put_block(name, "block", b"block")
@@ -117,7 +121,7 @@ def test_a_blob_may_have_an_unusual_name_and_be_deleted_twice(container: BlobCon
         assert container.block_list(name) is None
 
 
-def test_a_put_of_a_new_blob_does_not_replace_an_existing_blob(container: BlobContainer) -> None:
+def test_a_put_for_a_new_blob_does_not_replace_an_existing_blob(container: BlobContainer) -> None:
     container.put("name", b"first", "text/plain", None, WriteOptions(is_new=True))
     with pytest.raises(BlobAlreadyExists):
         container.put("name", b"second", "text/plain", None, WriteOptions(is_new=True))
@@ -127,7 +131,7 @@ def test_a_put_of_a_new_blob_does_not_replace_an_existing_blob(container: BlobCo
     assert content(container) == b"first"
 
 
-def test_one_of_many_concurrent_puts_of_a_new_blob_succeeds(
+def test_only_one_of_many_concurrent_puts_for_a_new_blob_succeeds(
     container: BlobContainer, other: StorageAccount
 ) -> None:
     def put(number: int) -> bool:
@@ -145,7 +149,7 @@ def test_one_of_many_concurrent_puts_of_a_new_blob_succeeds(
     assert content(container, "raced") == str(put_it.index(True)).encode()
 
 
-def test_blocks_are_no_blob_until_a_list_names_them(container: BlobContainer) -> None:
+def test_blocks_become_a_blob_when_a_block_list_names_them(container: BlobContainer) -> None:
     put_blocks(container, *IDS)
     assert container.properties("name") is None
     assert container.read("name") is None
@@ -158,10 +162,10 @@ def test_blocks_are_no_blob_until_a_list_names_them(container: BlobContainer) ->
     assert container.block_list("name") == BlockList(IDS, [])
 
 
-def test_a_list_chooses_committed_or_uncommitted_blocks(container: BlobContainer) -> None:
+def test_a_block_list_can_name_committed_and_uncommitted_blocks(container: BlobContainer) -> None:
     put_blocks(container, *IDS, version=" old")
     container.put_block_list("name", latest(*IDS), "text/plain", None)
-    for version in (" newer", " new"):  # a block replaces an uncommitted block of its id
+    for version in (" newer", " new"):  # a block replaces the uncommitted block with the same id
         put_blocks(container, "block-a", "block-b", version=version)
     chosen: list[Block] = [("Latest", "block-c"), ("Committed", "block-b"), ("Latest", "block-a")]
     container.put_block_list("name", [*chosen, ("Uncommitted", "block-b")], "text/plain", None)
@@ -176,7 +180,9 @@ def test_a_list_chooses_committed_or_uncommitted_blocks(container: BlobContainer
         [("Committed", "block-b"), ("Latest", "block-c")],
     ],
 )
-def test_a_list_with_a_missing_block_changes_nothing(container: BlobContainer, blocks: list[Block]) -> None:
+def test_a_block_list_with_a_missing_block_changes_nothing(
+    container: BlobContainer, blocks: list[Block]
+) -> None:
     put_blocks(container, "block-c")
     container.put_block_list("name", latest("block-c"), "text/plain", None)
     put_blocks(container, "block-a", "block-b")
@@ -186,7 +192,7 @@ def test_a_list_with_a_missing_block_changes_nothing(container: BlobContainer, b
     assert container.block_list("name") == BlockList(["block-c"], ["block-a", "block-b"])
 
 
-def test_a_block_has_up_to_4_mib_and_an_id_up_to_64_bytes(container: BlobContainer) -> None:
+def test_a_block_of_4_mib_with_a_long_id_is_stored(container: BlobContainer) -> None:
     ids, body = ["a" * 48, "b" * 48], bytes(range(256)) * (4 * MIB // 256)
     for block_id in ids:
         container.put_block("name", block_id, body)
@@ -195,7 +201,9 @@ def test_a_block_has_up_to_4_mib_and_an_id_up_to_64_bytes(container: BlobContain
 
 
 @pytest.mark.parametrize("change", ["put", "delete"])
-def test_a_blob_that_changes_while_it_is_read_is_never_mixed(container: BlobContainer, change: str) -> None:
+def test_reading_a_blob_that_changes_meanwhile_never_mixes_two_versions(
+    container: BlobContainer, change: str
+) -> None:
     old, new = b"o" * 9 * MIB, b"n" * 9 * MIB
     container.put("name", old, "text/plain", None)
     found = container.read("name")

@@ -18,11 +18,11 @@ NO_QUEUE = "never-made"
 
 
 def texts(queue: Queue) -> list[str]:
-    """Of the visible messages."""
+    """The texts of the visible messages."""
     return [message.text for message in queue.peek() if message.next_visible is None]
 
 
-def test_a_received_message_has_the_text_and_times_of_its_put(queue: Queue) -> None:
+def test_a_received_message_has_the_text_and_times_with_which_it_was_put(queue: Queue) -> None:
     put = queue.put("text", NO_TIME, HOUR)
     (message,) = queue.receive(1, timedelta(minutes=5))
     assert (message.text, message.lease.message_id, message.dequeue_count) == ("text", put.message_id, 1)
@@ -47,7 +47,9 @@ def test_any_ascii_text_is_stored_unchanged(queue: Queue, text: str) -> None:
     assert texts(queue) == [text]
 
 
-def test_peek_shows_visible_messages_and_in_memory_hidden_ones(queue: Queue, account: StorageAccount) -> None:
+def test_peek_shows_visible_messages_and_embedded_storage_shows_hidden_ones_too(
+    queue: Queue, account: StorageAccount
+) -> None:
     put = [queue.put(text, NO_TIME) for text in ("first", "second")]
     queue.put("hidden", HOUR)
     for _ in range(2):
@@ -61,7 +63,7 @@ def test_peek_shows_visible_messages_and_in_memory_hidden_ones(queue: Queue, acc
         queue.delete(lease)
 
 
-def test_messages_come_in_the_order_in_which_they_were_put(queue: Queue) -> None:
+def test_messages_are_received_in_the_order_in_which_they_were_put(queue: Queue) -> None:
     for number in range(5):
         queue.put(str(number), NO_TIME)
     assert texts(queue) == ["0", "1", "2", "3", "4"]
@@ -79,7 +81,7 @@ def test_concurrent_receivers_never_get_the_same_message(queue: Queue, other: St
     assert sorted(got) == list(range(40))
 
 
-def test_invisibility_is_rounded_up_to_seconds(queue: Queue, wait: Wait) -> None:
+def test_the_time_for_which_a_message_is_invisible_is_rounded_up_to_seconds(queue: Queue, wait: Wait) -> None:
     queue.put("put", timedelta(milliseconds=1))
     queue.put("visible", NO_TIME)
     (received,) = queue.receive(32, timedelta(milliseconds=1))
@@ -89,11 +91,11 @@ def test_invisibility_is_rounded_up_to_seconds(queue: Queue, wait: Wait) -> None
     assert queue.count() == 3
     wait(1)
     assert sorted(texts(queue)) == ["put", "updated", "visible"]
-    for lease in (updated, received.lease):  # which is valid until the next receive
+    for lease in (updated, received.lease):  # a lease is valid until the message is received again
         queue.delete(lease)
 
 
-def test_the_time_to_live_is_rounded_down_to_seconds(queue: Queue, wait: Wait) -> None:
+def test_the_time_to_live_of_a_message_is_rounded_down_to_seconds(queue: Queue, wait: Wait) -> None:
     queue.put("for ever", NO_TIME)
     lease = queue.put("gone", NO_TIME, timedelta(seconds=1.9))
     wait(1)
@@ -107,7 +109,7 @@ def test_the_time_to_live_is_rounded_down_to_seconds(queue: Queue, wait: Wait) -
         queue.delete(hidden)
 
 
-def test_an_update_changes_text_and_lease_and_keeps_the_count(queue: Queue) -> None:
+def test_an_update_changes_the_text_and_the_lease_but_not_the_dequeue_count(queue: Queue) -> None:
     queue.put("text", NO_TIME)
     (message,) = queue.receive(1, HOUR)
     lease = queue.update(message.lease, "other", HOUR)
@@ -120,7 +122,7 @@ def test_an_update_changes_text_and_lease_and_keeps_the_count(queue: Queue) -> N
     assert queue.count() == 0
 
 
-def test_the_lease_of_a_put_is_valid_until_the_message_is_received(queue: Queue) -> None:
+def test_the_lease_that_a_put_returns_is_valid_until_the_message_is_received(queue: Queue) -> None:
     first, second = queue.put("first", NO_TIME), queue.put("second", HOUR)
     queue.delete(queue.update(second, "second", NO_TIME))
     queue.receive(1, SECOND)
@@ -128,7 +130,7 @@ def test_the_lease_of_a_put_is_valid_until_the_message_is_received(queue: Queue)
         queue.delete(first)
 
 
-def test_a_stale_lease_is_lost(queue: Queue) -> None:
+def test_a_stale_lease_is_refused_as_lost(queue: Queue) -> None:
     first = queue.put("text", HOUR)
     second = queue.update(first, "text", HOUR)
     for act in (queue.delete, lambda lease: queue.update(lease, "new", HOUR)):
@@ -151,7 +153,7 @@ NO_MESSAGE = "00000000-0000-0000-0000-000000000000"
         *((None, receipt) for receipt in ("", "other", "ä", "\ud800", "&visibilitytimeout=0", "a+b/c==")),
     ],
 )
-def test_a_lease_of_a_missing_message_or_with_a_wrong_receipt_is_lost(
+def test_a_lease_for_a_missing_message_or_with_a_wrong_receipt_is_refused_as_lost(
     queue: Queue, message_id: str | None, receipt: str
 ) -> None:
     put = queue.put("text", NO_TIME)
@@ -163,7 +165,9 @@ def test_a_lease_of_a_missing_message_or_with_a_wrong_receipt_is_lost(
     assert texts(queue) == ["text"]
 
 
-def test_a_queue_that_is_missing_or_was_removed_is_not_found(account: StorageAccount, queue: Queue) -> None:
+def test_any_operation_on_a_missing_or_removed_queue_is_queue_not_found(
+    account: StorageAccount, queue: Queue
+) -> None:
     queue.put("text", NO_TIME)
     queue.remove()
     lease = MessageLease(NO_MESSAGE, "AgAAAAMAAAAAAAAA")
@@ -185,7 +189,7 @@ def test_a_queue_that_is_missing_or_was_removed_is_not_found(account: StorageAcc
     assert queue.count() == 0
 
 
-def test_a_queue_may_be_created_again_with_other_metadata(queue: Queue) -> None:
+def test_creating_an_existing_queue_replaces_its_metadata(queue: Queue) -> None:
     queue.put("text", NO_TIME)
     assert queue.metadata() == {}
     for metadata in ({"one": "1", "two_2": "a value"}, {"three": "3"}, {}):

@@ -63,7 +63,7 @@ def test_an_inserted_row_is_read_unchanged(table: Table) -> None:
     "key",
     ["a'b''c", "ä\U0001f600\N{CJK UNIFIED IDEOGRAPH-4E2D}", "a b", "100%", "%2F", "a+b&c=d;e,f", "k" * 512],
 )
-def test_a_key_may_have_unusual_characters(table: Table, key: str) -> None:
+def test_a_key_can_have_unusual_characters(table: Table, key: str) -> None:
     table.insert(key, key, {"a": 1})
     etag = table.merge(key, key, {"b": 2})
     assert table.get(key, key) == Row(key, key, {"a": 1, "b": 2}, etag)
@@ -74,7 +74,7 @@ def test_a_key_may_have_unusual_characters(table: Table, key: str) -> None:
 
 
 @pytest.mark.parametrize("key", ["", "k" * 513, "a/b", "a\\b", "a#b", "a?b", "\x00", "\x7f", "\x85", "\n"])
-def test_another_length_or_a_forbidden_character_of_a_key_is_refused(table: Table, key: str) -> None:
+def test_a_key_that_is_too_long_or_has_forbidden_characters_is_refused(table: Table, key: str) -> None:
     for partition, name in ((key, "k"), ("p", key)):
         for act in (table.insert, table.put):
             with pytest.raises(ValueError, match="key"):
@@ -83,7 +83,7 @@ def test_another_length_or_a_forbidden_character_of_a_key_is_refused(table: Tabl
             table.batch(partition, [Change("insert", name, {})])
 
 
-def test_a_value_has_up_to_64_kib_and_a_row_up_to_1_mib(table: Table) -> None:
+def test_a_value_can_have_up_to_64_kib_and_a_row_up_to_1_mib(table: Table) -> None:
     largest: dict[str, Value] = {f"v{number}": b"." * (64 * KIB) for number in range(14)}
     largest |= {f"t{number}": "x" * (32 * KIB) for number in range(2)}
     table.insert("p", "k", largest)
@@ -97,7 +97,7 @@ def test_a_value_has_up_to_64_kib_and_a_row_up_to_1_mib(table: Table) -> None:
     assert keys(all_rows(table)) == [("p", "k")]
 
 
-def test_a_merge_keeps_the_properties_that_it_does_not_name_and_never_makes_a_row(table: Table) -> None:
+def test_a_merge_keeps_the_properties_that_it_does_not_name_and_never_creates_a_row(table: Table) -> None:
     first = table.insert("p", "k", {"a": 1, "b": 1})
     second = table.merge("p", "k", {"b": 2, "c": "new"}, first)
     assert first != second
@@ -110,7 +110,7 @@ def test_a_merge_keeps_the_properties_that_it_does_not_name_and_never_makes_a_ro
 
 
 @pytest.mark.parametrize("change", ["insert", "merge"])
-def test_one_of_many_concurrent_inserts_or_merges_of_a_version_succeeds(
+def test_only_one_of_many_concurrent_inserts_or_merges_of_a_version_succeeds(
     table: Table, other: StorageAccount, table_name: str, change: str
 ) -> None:
     etag = table.insert("p", "k", {"number": -1}) if change == "merge" else None
@@ -128,7 +128,7 @@ def test_one_of_many_concurrent_inserts_or_merges_of_a_version_succeeds(
     assert table.get("p", "k") == Row("p", "k", {"number": etags.index(done)}, done)
 
 
-def test_a_deleted_row_is_gone_and_may_be_deleted_again_but_not_in_another_version(table: Table) -> None:
+def test_a_delete_can_be_repeated_but_does_not_delete_another_version(table: Table) -> None:
     stale = table.insert("p", "k", {"a": 1})
     etag = table.put("p", "k", {"a": 2})
     with pytest.raises(Changed):
@@ -190,8 +190,8 @@ def test_a_batch_with_an_impossible_change_changes_nothing(table: Table, change:
     assert all_rows(table) == before
 
 
-def test_a_batch_has_1_to_100_changes_of_different_rows_up_to_4_mib(table: Table) -> None:
-    values: dict[str, Value] = dict.fromkeys(("a", "b"), "x" * (19 * KIB))  # almost 4 MiB in all
+def test_a_batch_can_have_1_to_100_changes_of_different_rows_and_4_mib(table: Table) -> None:
+    values: dict[str, Value] = dict.fromkeys(("a", "b"), "x" * (19 * KIB))  # together almost 4 MiB
     changes = [Change("insert", f"{number:03}", values) for number in range(100)]
     assert len(table.batch("p", changes)) == 100
     assert [row.values for row in all_rows(table)] == [values] * 100
@@ -200,7 +200,7 @@ def test_a_batch_has_1_to_100_changes_of_different_rows_up_to_4_mib(table: Table
             table.batch("p", wrong)
 
 
-def test_rows_come_in_the_order_of_partition_and_key(table: Table) -> None:
+def test_rows_are_listed_in_the_order_of_partition_and_key(table: Table) -> None:
     names = ["!", "0", "10", "2", "A", "B", "_", "a", "b", "~", "ä", "\N{CJK UNIFIED IDEOGRAPH-4E2D}"]
     for partition in reversed(names):
         fill(table, {partition: names[::-1]})
@@ -212,7 +212,7 @@ def test_rows_come_in_the_order_of_partition_and_key(table: Table) -> None:
 
 @pytest.mark.parametrize("limit", [2, 100])
 @pytest.mark.parametrize("states", [("pending", "failed"), ("pending", "running")])
-def test_the_newest_rows_come_first_if_the_table_knows_their_age(
+def test_the_newest_rows_are_listed_first_if_the_table_knows_their_age(
     table: Table, other: StorageAccount, table_name: str, limit: int, states: tuple[str, str]
 ) -> None:
     another = other.table(f"{table_name}x")
@@ -232,7 +232,7 @@ def test_the_newest_rows_come_first_if_the_table_knows_their_age(
 
 
 @pytest.mark.parametrize("limit", [1, 3, 100])
-def test_a_page_continues_behind_removed_rows_in_another_process(
+def test_the_next_page_can_be_read_in_another_process_even_if_rows_were_removed(
     table: Table, other: StorageAccount, table_name: str, limit: int
 ) -> None:
     fill(table, {"p": ["a", "b'", "c"], "q": ["a", "ä", "c"]})
@@ -242,7 +242,7 @@ def test_a_page_continues_behind_removed_rows_in_another_process(
         tables.reverse()
         page = tables[0].page([Condition(KEY, "ge", "b")], after, limit)
         found += keys(page.rows)
-        for partition, key in found:  # where the next page begins may be gone
+        for partition, key in found:  # so the row at which the next page would begin may be gone
             table.delete(partition, key)
         after = page.after
     assert found == [("p", "b'"), ("p", "c"), ("q", "c"), ("q", "ä")]
@@ -256,7 +256,7 @@ ORDERED: dict[str, list[Any]] = {
 
 
 @pytest.mark.parametrize("name", ORDERED)
-def test_rows_are_chosen_by_how_their_values_compare(table: Table, name: str) -> None:
+def test_conditions_select_rows_by_comparing_their_values(table: Table, name: str) -> None:
     values = ORDERED[name]
     for number, value in enumerate(values):
         table.insert("p", str(number), {name: value})
@@ -268,7 +268,7 @@ def test_rows_are_chosen_by_how_their_values_compare(table: Table, name: str) ->
             assert [row.values[name] for row in rows] == [each for each in values if compares(each, value)]
 
 
-def test_rows_are_chosen_by_any_of_several_values(table: Table) -> None:
+def test_a_condition_can_select_rows_with_any_of_several_values(table: Table) -> None:
     fill(table, {"p": ["a", "b'", "c"], "q": ["a", "d"]})
     wanted = ("b'", "a", "none")
     assert keys(all_rows(table, [Condition("name", "in", wanted)])) == [("p", "a"), ("p", "b'"), ("q", "a")]
@@ -278,7 +278,7 @@ def test_rows_are_chosen_by_any_of_several_values(table: Table) -> None:
         assert all_rows(table, [Condition(name, "in", ())]) == []
 
 
-def test_a_page_may_have_some_properties_only(table: Table) -> None:
+def test_a_page_can_have_only_some_of_the_properties(table: Table) -> None:
     etag = table.insert("p", "k", VALUES)
     names = ["text", "number", "bytes", "time", "missing"]
     (row,) = table.page([], "", 10, names).rows
@@ -295,7 +295,7 @@ _OF_ANOTHER_FORM = (
 )
 
 
-def test_a_page_does_not_begin_at_a_place_of_another_form(table: Table) -> None:
+def test_a_malformed_position_is_refused(table: Table) -> None:
     for after in _OF_ANOTHER_FORM:
         for conditions in ([], [Condition("expires", "lt", TIME)]):
             for newest_first in (False, True):
