@@ -19,9 +19,7 @@ def let_others_run() -> None:
 
 
 def yielding(items: Iterable[Item], count: int) -> Iterator[Item]:
-    """Yields the same items. After each ``count`` of them, about 5 ms, other requests of the process
-    go on.
-    """
+    """Yields the same items. After each ``count`` of them, about 5 ms, other requests go on."""
     for number, item in enumerate(items, 1):
         yield item
         if not number % count:

@@ -6,9 +6,7 @@ from threading import Condition
 
 
 class BackgroundGate:
-    """Many threads can ``pass_through`` at the same time. While one thread has ``closed`` the gate,
-    none can.
-    """
+    """Many threads can ``pass_through`` together, but none while a thread has ``closed`` the gate."""
 
     def __init__(self) -> None:
         self._changed = Condition()

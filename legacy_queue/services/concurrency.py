@@ -18,8 +18,7 @@ def map_concurrently(
 ) -> list[Result]:
     """Returns the function's result for each item, in the order of the items.
 
-    If a call fails, raises the first error after all calls of its batch have ended. Later batches are not
-    called.
+    If a call fails, raises the first error after all calls of its batch. Later batches are not called.
     """
     if len(items) < 2:
         return [function(item) for item in items]

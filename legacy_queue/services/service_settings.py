@@ -30,8 +30,7 @@ class ServiceSettings:
     max_streams: int = 500
     # whether events have today's shape
     has_todays_events: bool = False
-    # Pools that are polled at the same time. A poll of embedded storage keeps the process busy, a poll of
-    # Azure mostly waits.
+    # pools polled at the same time: a poll of embedded storage keeps the process busy, one of Azure waits
     max_polls: int = 4
     # whether processes announce new messages to each other, because storage does not
     announces_offers: bool = False

@@ -65,8 +65,7 @@ class Services:
     ) -> None:
         """Make the services. Nothing is sent to storage or broker yet.
 
-        ``broker`` is None if the settings name none. ``threads`` makes the thread pools for concurrent calls
-        of stores.
+        ``broker`` is None if the settings name none. ``threads`` makes the thread pools for concurrent calls.
         """
         tasks = storage.tasks
         self.account = storage.account
@@ -177,9 +176,7 @@ class Services:
             self.ledger.repeat_now()
 
     def tick(self) -> None:
-        """Hand the due tasks to the resolver, and show that this process is alive. Raises
-        ServiceUnavailable.
-        """
+        """Hand due tasks to the resolver, and show that this process is alive. Raises ServiceUnavailable."""
         self.ledger.fire()
         self.processes.tick()
 

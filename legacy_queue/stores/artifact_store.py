@@ -24,11 +24,9 @@ class StoredArtifact:
 
 
 class ArtifactStore:
-    """A row for each artifact. The partition is the taskId, the key is ``<runId> <name>  <SHA-256 of the
-    name>``.
+    """A row for each artifact. The partition is the taskId, the key ``<runId> <name>  <SHA-256 of it>``.
 
-    In the key, the name is escaped and cut, because it is only there for the order. The whole name is a
-    property.
+    In the key, the name is escaped and cut: it only gives the order. The whole name is a property.
     """
 
     def __init__(self, table: Table) -> None:
@@ -52,8 +50,7 @@ class ArtifactStore:
         self._table.delete(*_keys(stored.artifact), stored.etag)
 
     def list(self, task_id: str, run_id: int, after: str, limit: int) -> Sequence[Artifact]:
-        """Returns up to ``limit`` of the run's artifacts after the name ``after``. "" means from the
-        beginning.
+        """Returns up to ``limit`` of the run's artifacts after the name ``after`` ("" for all).
 
         They are in the order of the keys, which is nearly that of the names. Only the last page is short.
         """
@@ -69,9 +66,7 @@ class ArtifactStore:
         return artifacts[0] if artifacts else None
 
     def expired(self, now: datetime, after: str, limit: int) -> tuple[Sequence[StoredArtifact], str | None]:
-        """Returns a page of the artifacts that expired before ``now``, and the next ``after``: see
-        ``page``.
-        """
+        """Returns a page of the artifacts that expired before ``now``, and the next ``after``."""
         return page(self._table, [Condition("expires", "lt", now)], after, limit, _stored)
 
 

@@ -58,8 +58,7 @@ class Blobs:
         content_encoding: str | None,
         options: Callable[[], WriteOptions] = WriteOptions,
     ) -> Written:
-        """Store the chunks as the blob, and replace an earlier one. ``options`` is called after the last
-        chunk.
+        """Store the chunks as the blob, and replace an earlier one. Calls ``options`` after the last chunk.
 
         If its conditions are not met, raises BlobAlreadyExists or ConditionNotMet.
         """
@@ -80,8 +79,7 @@ class Blobs:
             )
 
     def write_part(self, name: str, number: int, chunks: Iterable[bytes]) -> None:
-        """Store the chunks, at least one byte, as part ``number``, and replace an earlier one. Numbers begin
-        at 1.
+        """Store the chunks, at least one byte, as part ``number`` (from 1), and replace an earlier one.
 
         Parts may come in any order. ``check_parts`` says how many there may be. They cannot be read before
         they are joined. Parts that are never joined expire.

@@ -40,9 +40,7 @@ class DependencyStore(ExpiringRows):
         return self._table.get(required_id, _MARK) is not None
 
     def dependents(self, required_id: str, after: str, limit: int) -> Sequence[Dependent]:
-        """Returns up to ``limit`` dependents after the taskId ``after``, in byte order. Only the last page is
-        short.
-        """
+        """Returns up to ``limit`` dependents after ``after``, in byte order. Only the last page is short."""
         return between(self._table, required_id, after or _MARK, _END, limit, _dependent)
 
 

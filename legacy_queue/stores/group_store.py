@@ -70,8 +70,7 @@ class Group:
 
 
 class GroupStore(ExpiringRows):
-    """The groups, their members, and which members are active. When a group expires, its members are removed
-    too.
+    """The groups, their members, and which members are active. Members expire with their group.
 
     There is a partition for each group, with four kinds of rows:
 
@@ -82,8 +81,7 @@ class GroupStore(ExpiringRows):
 
     Most tasks are alone in their group. So in a new group, the row ``group`` holds its first member, and
     there is no other row. The end of that member changes only this row. Any other change also writes, in the
-    same batch, the rows that this one stands for (``_spread``). Both kinds of writes name the version of the
-    row ``group``.
+    same batch, the rows that this one stands for (``_spread``). Both name the version of the row ``group``.
 
     Rows of members are written in a batch that also requires the row ``open`` or ``group`` to exist: see
     ``_exists``. If that row is missing, the batch fails. So no task joins a group that another process has
@@ -99,8 +97,7 @@ class GroupStore(ExpiringRows):
         self._cache.remove(partition)
 
     def join(self, task_id: str, group: Group, written: str) -> Group:
-        """Make the task a member that is active from run 0 on. The group then does not expire before
-        ``group``.
+        """Make the task an active member from run 0 on. The group will not expire before ``group``.
 
         If the group is missing, it is created. If the stored group has another schedulerId, nothing is
         changed, and the caller must compare the returned group. Raises Sealed, unless the task is already a
@@ -176,9 +173,7 @@ class GroupStore(ExpiringRows):
         return self.is_active(task_group_id)
 
     def is_active(self, task_group_id: str) -> bool:
-        """Whether any member is active. If two callers each end a member and then ask, the later sees both
-        ends.
-        """
+        """Whether any member is active. If two callers each end one and ask, the later sees both ends."""
         return bool(self.active(task_group_id, "", 1))
 
     def seal(self, task_group_id: str, now: datetime) -> Group | None:
@@ -266,9 +261,7 @@ class GroupStore(ExpiringRows):
         return self._write(lasting, rows if known.sealed else [_open(lasting), *rows])
 
     def _write(self, group: Group, beside: Sequence[Change]) -> Group:
-        """Write a new group, or the next version of it, together with the changes ``beside``. Raises
-        Changed.
-        """
+        """Write a new group, or its next version, with the changes ``beside`` it. Raises Changed."""
         values = _group_values(group)
         if group.only:
             values |= {"member": "", "state": ""}

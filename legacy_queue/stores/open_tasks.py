@@ -56,9 +56,7 @@ class OpenTasks:
         return self._is_read and self._writes > MAX_WRITES
 
     def read(self, entries: Iterable[tuple[str, OpenTask]], is_last: bool) -> None:
-        """Add a page of the table, by taskId. A task that this process wrote meanwhile is newer, and
-        stays.
-        """
+        """Add a page of the table, by taskId. Tasks that this process wrote meanwhile are newer, and stay."""
         with self._lock:
             for task_id, entry in entries:
                 if task_id not in self._written:
@@ -110,9 +108,7 @@ class OpenTasks:
         return frozenset(task_id for task_id, entry in tasks if entry.state == "running")
 
     def positions(self, task_queue_id: str, state: str, after: str, limit: int) -> list[str]:
-        """Returns ``<since>/<taskId>`` for up to ``limit`` tasks after the position ``after``, the oldest
-        first.
-        """
+        """Returns ``<since>/<taskId>`` for up to ``limit`` tasks after ``after``, the oldest first."""
         with self._lock:
             entries = [*self._entries.items()]
         wanted = task_queue_id, state

@@ -73,8 +73,7 @@ class ProcessStore:
     def process(self) -> str:
         """The name of this process. It is made when it is first used, which is after any fork.
 
-        It begins with the time of that first use. So the oldest process has the lowest name, unless clocks
-        differ.
+        It begins with that time. So the oldest process has the lowest name, unless clocks differ.
         """
         if not self._process:
             self._process = f"{epoch_milliseconds(self._clock.now()):013}-{slugid()[:8]}"

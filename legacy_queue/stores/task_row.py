@@ -42,8 +42,7 @@ def new_values(task: Task) -> Mapping[str, Value]:
 
 
 def changing_values(task: Task) -> Mapping[str, Value]:
-    """Returns the properties that a transition may change, so that a merge need not send the definition
-    again.
+    """Returns the properties that a transition may change. A merge need not send the definition again.
 
     A merge cannot remove a property. So an empty string stands for no held message, and for no blob.
     """

@@ -91,9 +91,7 @@ class TaskStore(ExpiringRows):
         return self._store_in_cache(stored, values)
 
     def bar(self, task_id: str, expires: datetime) -> bool:
-        """Let no task with this id be created before ``expires``. Returns False if there already is
-        one.
-        """
+        """Let no task of this id be created before ``expires``. Returns False if there already is one."""
         with suppress(AlreadyExists):
             self._table.insert(task_id, TASK_KEY, {"state": _BARRED, "expires": expires})
             return True
@@ -102,8 +100,7 @@ class TaskStore(ExpiringRows):
     def replace(self, stored: StoredTask, task: Task, written: str = "") -> StoredTask:
         """Store the task if ``stored`` is still the current version. Raises Changed.
 
-        For a change without effects, ``written`` is "". Then the row still names the write of the version
-        before.
+        For a change without effects, ``written`` is "". Then the row still names the write before.
         """
         written = written or stored.written
         try:
@@ -133,9 +130,7 @@ class TaskStore(ExpiringRows):
         return next_after
 
     def unresolved(self, after: str, limit: int) -> tuple[Sequence[StoredTask], str | None]:
-        """Returns a page of the unscheduled, pending or running tasks, and the next ``after``: see
-        ``page``.
-        """
+        """Returns a page of the unscheduled, pending or running tasks, and the next ``after``."""
         return page(self._table, [_UNRESOLVED], after, limit, _stored)
 
     def unsettled(self, after: str, limit: int) -> tuple[Sequence[TaskVersion], str | None]:
@@ -150,9 +145,7 @@ class TaskStore(ExpiringRows):
     def search(
         self, state: str, task_queue_id: str, after: str, limit: int
     ) -> tuple[Sequence[StoredTask], str | None]:
-        """Returns a page of tasks in that state, or ``unresolved`` or ``all``: see ``page``. "" means any
-        pool.
-        """
+        """Returns a page of tasks in that state, ``unresolved`` or ``all``. "" means any pool."""
         states = {"all": _ANY_STATE, "unresolved": _UNRESOLVED}
         is_resolved = state in RESOLVED
         stored_as = Condition("state", "in", (state, UNPUBLISHED) if is_resolved else (state,))

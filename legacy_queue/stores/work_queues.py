@@ -36,8 +36,7 @@ class WorkQueues:
         self._named: SharedLruCache[str, WorkQueue] = SharedLruCache(_MAX_CACHED)
 
     def put(self, queue: WorkQueue, text: str, expires_in: timedelta, hidden_for: timedelta) -> MessageLease:
-        """Put a message that is hidden for ``hidden_for`` and deleted after ``expires_in``, which must be
-        longer.
+        """Put a message: hidden for ``hidden_for``, and deleted after ``expires_in``, which must be longer.
 
         If another process has removed the queue, it is created again.
         """
@@ -107,9 +106,7 @@ class WorkQueues:
         return self._account.public_queues.is_own
 
     def named(self, name: str) -> WorkQueue | None:
-        """Returns the work queue with that name, or None if there is none. The first time, this costs
-        a call.
-        """
+        """Returns the work queue with that name, or None. The first time, this costs a call."""
         if not (queue := self._named.get(name)):
             with suppress(QueueNotFound):
                 queue = self._by_metadata(name, self._account.queue(name).metadata())
@@ -118,9 +115,7 @@ class WorkQueues:
         return queue
 
     def remove_expired(self, now: datetime, after: str, limit: int) -> str | None:
-        """Remove expired queues: see ``ExpiringRows``. Each call lists all queues: Azurite's markers skip
-        some.
-        """
+        """See ``ExpiringRows``. Each call lists all queues, because Azurite's markers skip some."""
         unused = (
             name
             for name, metadata in self._account.queues(f"{self._prefix}-")
@@ -164,9 +159,7 @@ class WorkQueues:
         return None
 
     def _remove_queue(self, name: str, now: datetime) -> None:
-        """Remove the queue if it is empty and still unused. A message that is put at the same time is
-        lost.
-        """
+        """Remove the queue if it is empty and unused. A message put at the same time is lost."""
         queue = self._account.queue(name)
         with suppress(QueueNotFound):
             if not queue.count() and self._is_unused(name, queue.metadata(), now):

@@ -69,8 +69,8 @@ class WorkerStore(ExpiringRows):
     """The rows of provisioners, pools, workers and clients.
 
     The provisioners have one partition. The pools of each provisioner have one. The workers of each pool have
-    one, and so have its clients. A row is removed after its record has expired, but not before ten days after
-    its last call.
+    one, and so have its clients. A row is removed when its record has expired, at least ten days after its
+    last call.
     """
 
     def load(self, path: RecordPath) -> WorkerRow | None:

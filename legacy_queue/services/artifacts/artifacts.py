@@ -73,8 +73,7 @@ class Artifacts:
         """Record the artifact and publish it. Returns the body that createArtifact answers.
 
         Safe to repeat, even after the artifact has expired. Raises ResourceNotFound, InputError,
-        InputTooLarge. Raises RequestConflict if the run takes no more artifacts, or if another artifact has
-        this name.
+        InputTooLarge. Raises RequestConflict if the run takes no more artifacts, or another has this name.
         """
         stored = self._changes.read(task_id)
         now = self._clock.now()
@@ -142,9 +141,7 @@ class Artifacts:
         self._mark_complete(of_task, stored)
 
     def info(self, task_id: str, run_id: int, name: str) -> Artifact:
-        """Returns the artifact. Raises ResourceExpired. Raises ResourceNotFound, also if it is not
-        complete.
-        """
+        """Returns the artifact. Raises ResourceExpired, or ResourceNotFound if it is not complete."""
         artifact = self._load(task_id, run_id, name).artifact
         if not artifact.is_complete:
             raise ResourceNotFound(f"artifact {name!r} is not complete: its upload has not finished")
@@ -205,9 +202,7 @@ class Artifacts:
         return next_after
 
     def discard_blocks(self, after: str, limit: int, _since: datetime | None) -> str | None:
-        """Discard blocks that no list names, of runs that take no more artifacts. A step of a
-        periodic job.
-        """
+        """Discard blocks that no list names, of runs that take no more artifacts. For a periodic job."""
         return self._blobs.discard_blocks(after, limit, self._is_closed)
 
     def _is_closed(self, blob_name: str) -> bool:

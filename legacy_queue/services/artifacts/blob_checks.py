@@ -25,8 +25,7 @@ class BlobChecks:
     """Joins blobs that were uploaded in parts, and compares them with the declared content.
 
     A check may last longer than the call that began it. A process makes only one check of a blob at a time.
-    It reads up to ``max_reads`` blobs at the same time, and up to ``max_checks`` blobs are read or wait for
-    that.
+    It reads up to ``max_reads`` blobs at a time. ``max_checks`` blobs may be read or wait.
     """
 
     def __init__(self, blobs: Blobs, max_reads: int = 16, max_checks: int = 256) -> None:

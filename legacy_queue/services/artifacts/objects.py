@@ -63,8 +63,7 @@ class Objects:
         return {**upload, "expires": expires, "uploadMethod": method}
 
     def finish_upload(self, name: str, body: Mapping[str, Any]) -> None:
-        """Finish the upload. From now on the object can be downloaded, and no longer uploaded. Safe to
-        repeat.
+        """Finish the upload. The object can now be downloaded, and no longer uploaded. Safe to repeat.
 
         Raises InputError. Raises RequestConflict, also if nothing was uploaded.
         """

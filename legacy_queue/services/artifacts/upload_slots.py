@@ -28,8 +28,7 @@ class UploadSlots:
 
     @contextmanager
     def acquire(self, run: RunKey | None, size: int = BLOCK) -> Iterator[None]:
-        """Returns a context that holds a slot for each 4 MiB of ``size``, the bytes that are in memory
-        together.
+        """Returns a context that holds a slot for each 4 MiB of ``size``, the bytes in memory at once.
 
         Raises ServiceUnavailable, with a time to retry, if too few slots are free.
         """

@@ -97,9 +97,7 @@ class Uploads:
         return [self._request(part, part.size, {"x-amz-content-sha256": part.sha256}) for part in tickets]
 
     def object_request(self, artifact: ObjectArtifact, content_type: str, length: int) -> Mapping[str, Any]:
-        """Returns the request that uploads an object: a PUT to ``url`` with ``headers``, before
-        ``expires``.
-        """
+        """Returns the PUT that uploads an object: its ``url`` and ``headers``, and when it ``expires``."""
         expiry = self._clock.wall_time_of(artifact.url_expiry(self._clock.now()))
         ticket = replace(_ticket(artifact, expiry), size=length, content_type=content_type)
         headers = {"content-type": content_type, "content-length": str(length)}
@@ -116,8 +114,7 @@ class Uploads:
         return Ticket.verified(ticket_text, signature, self._secrets, self._clock.wall_time(), use)
 
     def receive(self, ticket: Ticket, sent: UploadHeaders, chunks: Iterable[bytes]) -> str:
-        """Store the chunks if they are as declared. Otherwise store nothing. Returns their ETag without
-        quotes.
+        """Store the chunks, but only if they are as declared. Returns their ETag without quotes.
 
         Safe to repeat as long as the run takes artifacts. Raises AuthorizationFailed if createArtifact did
         not declare this content type. Raises InputError, InputTooLarge, MalformedPayload, ResourceNotFound,
@@ -168,9 +165,7 @@ class Uploads:
         ticket: Ticket,
         md5: "hashlib._Hash",
     ) -> Iterator[bytes]:
-        """Yields the same chunks. Raises at their end if they differ from ``sent`` or ``expected``, or are
-        late.
-        """
+        """Yields the same chunks. Raises at their end if they are late, or not as declared."""
         length = 0
         sha256 = hashlib.sha256()
         for chunk in chunks:

@@ -1,6 +1,4 @@
-"""claimWork: polls for a worker the queues that legacy workers poll themselves, and claims with the
-messages.
-"""
+"""claimWork: polls for a worker the queues that legacy workers poll themselves, and claims."""
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -107,8 +105,7 @@ class ClaimWork:
         return claims
 
     def _polled(self, request: WaitingRequest, end: timedelta, path: WorkerPath) -> Sequence[QueueAndMessage]:
-        """Returns the messages that the worker may claim now. If there are none, the request must be
-        answered.
+        """Returns the messages that the worker may claim now. Without any, answer the request.
 
         Raises ServiceUnavailable.
         """

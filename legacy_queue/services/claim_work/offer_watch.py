@@ -1,8 +1,7 @@
 """Notices when other processes offer work.
 
 Embedded storage has a version, which changes when another process writes. On other storages the processes
-announce their offers to each other: see ``process.offers``. If there is only one process, there is nothing to
-notice.
+announce their offers to each other: see ``process.offers``. A single process has nothing to notice.
 """
 
 from collections.abc import Callable
@@ -25,9 +24,7 @@ class OfferWatch:
     def __init__(
         self, poller: WorkPoller, clock: Clock, version: Callable[[], int] | None, offers: Offers | None
     ) -> None:
-        """``version`` is ``StorageAccount.version``. ``offers`` is None if processes do not announce
-        offers.
-        """
+        """``offers`` is None if processes do not announce offers. ``version``: see StorageAccount."""
         self._poller = poller
         self._clock = clock
         self._version = version

@@ -16,8 +16,7 @@ A queue is known to be empty when a poll has found no message there. It is no lo
 The theory
 ----------
 There are no threads except those of the requests. So the cost of a pool does not depend on the number of its
-requests. A process does nothing if nobody asks it for work. And the thread that has received a message can
-claim the task.
+requests. A process does nothing if nobody asks it for work. And the thread that receives a message can claim.
 
 If a poll misses a message, the message was offered after the poll began. So a queue counts as empty from the
 time before its poll, and both an offer and a received message take that back. No offer is lost during a poll.
@@ -320,9 +319,7 @@ class WorkPoller:
             return min(_CHECK_INTERVAL, pause)
 
     def _until_due(self, pool: _Pool) -> timedelta:
-        """Returns how long until a queue of the pool must be polled. Forgets outdated knowledge of empty
-        queues.
-        """
+        """Returns how long until a queue must be polled. Forgets which queues were empty long ago."""
         now = self._clock.monotonic()
         since = min(pool.empty.values(), default=now)
         asked = (

@@ -95,8 +95,8 @@ class EventBuffer:
     def page(self, after: int, until: int, limit: int) -> BufferPage:
         """Returns up to ``limit`` events with numbers above ``after`` and up to ``until``.
 
-        If ``after`` is above ``until``, it comes from a process that started later, and all events up to it
-        are missing.
+        If ``after`` is above ``until``, it is from a process that started later, and all events up to it are
+        missing.
         """
         with self._lock:
             dropped = self._last - len(self._events)  # the last number that is not in memory

@@ -37,8 +37,7 @@ class EventPublisher:
     def publish(self, events: Sequence[Event]) -> None:
         """Publish the events in this order, and return when the broker has confirmed them. Raises BrokerAway.
 
-        Without a broker it does not wait. The buffer gets the events last, so it never has an event that was
-        not published.
+        Without a broker it does not wait. The buffer gets the events last: it has only published ones.
         """
         events = self._shaped(events)
         if not events:

@@ -1,7 +1,6 @@
 """Streams the events of this process to any number of clients.
 
-Each stream reads the buffer. So publishing costs nothing more for streams, and a slow reader keeps no events
-in memory.
+Each stream reads the buffer. So publishing costs nothing more for streams, and slow readers use no memory.
 """
 
 import re
@@ -62,12 +61,11 @@ class EventStreams:
         """Yields the wanted events after the event with the id ``after``. If that is "", only new events.
 
         - None comes when there are no more events for now, and then about every tick.
-        - "gap" comes before the next event if events in between were dropped, or if the id belongs to another
+        - "gap" comes before the next event if events in between were dropped, or the id is of another
           process.
 
         ``names`` are the client and the address that the stream counts for. The stream ends if the client is
-        disconnected. Raises ValueError for an invalid id. Raises ServiceUnavailable if too many streams are
-        open.
+        disconnected. Raises ValueError for an invalid id, ServiceUnavailable if too many streams are open.
         """
         if after and not _ID.fullmatch(after):
             raise ValueError(f"lastEventId is {after[:200]!r}: expected the id of an event of this server")

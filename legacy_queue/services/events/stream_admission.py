@@ -10,9 +10,7 @@ _MIN_SHARE = 4  # at least so many streams for each client and address
 
 
 class StreamAdmission:
-    """Admits ``max_streams`` streams. Each client and each address gets a tenth of them, but at least
-    four.
-    """
+    """Admits ``max_streams`` streams: to each client and address a tenth of them, but at least four."""
 
     def __init__(self, max_streams: int) -> None:
         self._max_streams = max_streams

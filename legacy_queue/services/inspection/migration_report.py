@@ -72,8 +72,8 @@ def protocols_in_use(callers: Iterable[Caller], since: datetime, until: datetime
     - A caller counts if its last call was between ``since`` and ``until``. Then all its calls since ``first``
       count.
     - ``reads`` are the reads that the scopes of their callers do not allow. ``missing`` are those scopes.
-    - ``recordedSince`` is the time of the first call on record, but not before ``since``. If no call is on
-      record, it is missing.
+    - ``recordedSince`` is the time of the first call on record, but not before ``since``. Without a call it
+      is missing.
     """
     begins = []
     pools: dict[tuple[str, str], list[CallsOfCaller]] = defaultdict(list)
@@ -137,8 +137,7 @@ def _required(claims: Sequence[CallsOfCaller]) -> dict[str, Any]:
 def _claim_work(of: Mapping[str, Sequence[CallsOfCaller]]) -> dict[str, Any]:
     """Whether the workers of the pool call only claimWork.
 
-    ``toBeMoved`` are the workers whose last call was claimTask, and the clients that call pollTaskUrls or
-    poll.
+    ``toBeMoved`` are the workers whose last call was claimTask, and the clients of pollTaskUrls and polls.
     """
     why = [
         _sentence(of[method], "polled" if method == POLL else f"called {method}")

@@ -68,8 +68,7 @@ def task_history(
     moments += [move for move in clock_moves if begin <= move.time <= end and begin < move.facts["movedTo"]]
     moments.sort(key=attrgetter("time"))
     moments = [it for _, at_once in groupby(moments, attrgetter("time")) for it in _in_order([*at_once])]
-    # A claim and its reclaims stay separate: they differ in takenUntil. Moves of the clock in a row become
-    # one.
+    # A claim and its reclaims stay separate: they differ in takenUntil. Clock moves in a row become one.
     same = groupby(moments, lambda moment: (moment.what, moment.kind != "clock" and moment.facts))
     return [
         last._replace(time=group[0].time, what=last.what + f" ({len(group)} times)" * (len(group) > 1))
@@ -90,8 +89,7 @@ def _in_order(moments: Sequence[Moment]) -> Sequence[Moment]:
     placed = [(number, it) for number, it in enumerate(requests, 1)]
     changes = [it for it in moments if it.kind == "change"]
     of_runs = [it for it in changes if it.causes != _CHANGE_PRIORITY]
-    # one createTask both defines a task and makes it pending, but each change of a priority has its own
-    # request
+    # one createTask defines a task and makes it pending; each change of a priority has its own request
     for chain, again in (of_runs, 1), ([it for it in changes if it not in of_runs], 0):
         behind = 0  # the change follows so many requests
         for change in chain:

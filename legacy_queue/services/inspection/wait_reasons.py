@@ -59,9 +59,7 @@ class WaitReasons:
         return task, explain(task, facts)
 
     def _last_runs(self, callers: Iterable[Caller]) -> Iterator[tuple[str, tuple[str, Run]]]:
-        """The last claimed task and run of each worker, by its name, for the workers that called most
-        recently.
-        """
+        """The last claimed task and run, by worker, for the workers that called most recently."""
         last_first = sorted(callers, key=lambda caller: caller.last_call, reverse=True)
         claims = [(each.name, each.worker.recent_claims[-1:]) for each in last_first if each.worker]
         claimed = [(name, last) for name, claim in claims for last in claim]

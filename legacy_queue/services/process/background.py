@@ -25,9 +25,7 @@ Loop = Callable[[threading.Event, BackgroundGate], None]
 
 @dataclass(frozen=True)
 class PeriodicAct:
-    """An act to do every ``interval``. A failure is logged, and the act is done again after the next
-    interval.
-    """
+    """An act to do every ``interval``. A failure is logged, and the act is done again next time."""
 
     act: Act
     interval: timedelta
@@ -90,9 +88,7 @@ class Background:
         return bool(self._threads)
 
     def stop(self) -> None:
-        """Let the threads finish what they have begun. Then store or hand over what only this process
-        knows.
-        """
+        """Let the threads finish what they have begun, then store what only this process knows."""
         self.abandon()
         for act in self._ending.last:
             _try(act)

@@ -54,8 +54,7 @@ class Owed:
     # whether the row of this process names the task. A new task need not be named: its row as a member of its
     # group is enough to find it.
     is_named: bool = True
-    # whether any effect of the task may be missing: also those of earlier versions, or those of a dead
-    # process
+    # whether any effect of the task may be missing: of earlier versions, too, or of a dead process
     repeats_all: bool = False
     # whether all events are published, so that only other effects are missing
     is_published: bool = False
@@ -122,8 +121,7 @@ class Ledger:
         self._marked: dict[int, Owed] = {}
         # by taskId: the open and the marked writes that are not under way
         self._behind: dict[str, list[Owed]] = {}
-        # by taskId: when the task is due, and the number of the write that said so, or 0 if another process
-        # wrote it
+        # by taskId: when the task is due, and the number of the write that said so, 0 for other processes
         self._dues: dict[str, tuple[datetime, int]] = {}
         # due times later than this have been forgotten; None if none have
         self._forgotten: datetime | None = None
@@ -170,9 +168,7 @@ class Ledger:
             return owed
 
     def inherit(self, names: Iterable[Name], *, is_marked: bool = False) -> None:
-        """Take over what a dead process owed, and repeat it at once. ``is_marked``: the task's row has the
-        mark.
-        """
+        """Take over what a dead process owed, and repeat it now. ``is_marked``: the task has the mark."""
         with self._lock:
             for name in names:
                 behind = self._behind.get(name.task_id, ())
@@ -271,9 +267,7 @@ class Ledger:
     # Looks
 
     def next_look(self, *, waits: bool) -> Look | None:
-        """Returns the next task to look at, or None if there is none. If it ``waits``, None comes after
-        ``end_wait``.
-        """
+        """Returns the next task to look at, or None. If it ``waits``, None comes only after ``end_wait``."""
         try:
             while (task_id := self._next_ready(waits=waits)) or not waits:
                 look = self._begin_look(task_id)

@@ -3,8 +3,7 @@
 The rule: before a call writes a task, the row of its process names the task. So when a process dies, its row
 names every task that may lack effects. A name too many only costs work. Names stay until the row is written
 again, and concurrent calls share one write of the row. A createTask needs no name. It first makes its task a
-member of a group, and the rows of the member and of the task say which process wrote them, and with which of
-its writes.
+member of a group, and the rows of member and task say which process wrote them, and in which write.
 
 A process writes its row at least every few seconds (see ``liveness``). If a row has not changed for long, its
 process counts as dead, and the process that notices takes over:
@@ -127,8 +126,8 @@ class Processes:
         """Call this before a write of the task. From now on its effects are safe if this process dies.
 
         ``since`` must not be later than the transition. ``needs_name``: see the rule above. Afterwards the
-        caller must call ``Ledger.close`` or ``Ledger.repeat_later``. If this raises ServiceUnavailable,
-        nothing is owed.
+        caller must call ``Ledger.close`` or ``Ledger.repeat_later``. After ServiceUnavailable, nothing is
+        owed.
         """
         with self._lock:
             owed = self._ledger.open(task_id, since, task_group_id, is_named=needs_name)
@@ -145,8 +144,7 @@ class Processes:
         return owed
 
     def name_all(self, owed: Sequence[Owed]) -> None:
-        """Name the tasks that a createTask did not name, because the rows of their members may be removed
-        now.
+        """Name the tasks that a createTask did not name: their rows as members may be removed now.
 
         Raises ServiceUnavailable.
         """
@@ -296,8 +294,7 @@ class Processes:
         """Read all active members and unresolved tasks, after a process has died or due times were forgotten.
 
         Repeats what the dead had not settled and what is unpublished, and notes when tasks are due. It leaves
-        out the tasks that a living process was the last to write, because that process does the same for
-        them.
+        out the tasks that a living process was the last to write: that process cares for them.
         """
         self._ledger.forget_dues()
         with self._lock:

@@ -40,9 +40,7 @@ class Next:
 
 
 class Advance:
-    """Repeats the effects of a task's transitions. Ends a claim after takenUntil and a task after its
-    deadline.
-    """
+    """Repeats the effects of a task's transitions, and ends claims and tasks that are due."""
 
     def __init__(
         self,

@@ -25,8 +25,7 @@ from legacy_queue.services.process.liveness import READ_EVERY
 
 # Threads of the resolver. They are few, so that many tasks do not make calls slow.
 RESOLVERS = 2
-# If a look fails, it is tried again after 2, 4, 8 s and so on. After the last try, the sweeper checks the
-# task.
+# A failed look is tried again after 2, 4, 8 s and so on. After the last try, the sweeper checks the task.
 MAX_TRIES = 10
 # Time between tries while storage is away, and before the first retry while the broker is away.
 RETRY_DELAY = timedelta(seconds=2)

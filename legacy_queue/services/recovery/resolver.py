@@ -46,9 +46,7 @@ class Resolver:
         self._clock = clock
 
     def run(self, stop: threading.Event, gate: BackgroundGate) -> None:
-        """Look at tasks until ``stop`` is set and ``end_waits`` is called. It pauses while the gate is
-        closed.
-        """
+        """Look at tasks until ``stop`` is set and ``end_waits`` called. Pauses while the gate is closed."""
         looks = 0
         while not stop.is_set():
             with gate.pass_through():

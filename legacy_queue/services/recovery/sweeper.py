@@ -79,9 +79,7 @@ class Sweeper:
                 self._lost_messages.note_offer(task)
 
     def _check_active(self, active: ActiveTask) -> None:
-        """End the membership of a resolved task. If this process dies here, its group must still be
-        resolved.
-        """
+        """End the membership of a resolved task. A crash here must not keep its group unresolved."""
         stored = self._tasks.load(active.task_id)
         is_member = stored and stored.task.definition.task_group_id == active.task_group_id
         if stored and is_member and not stored.task.is_resolved:

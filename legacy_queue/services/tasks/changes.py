@@ -86,8 +86,8 @@ class Changes:
         read. It is also read if this process does not remember ``run_id``, the run of the transition: a
         decision on older runs could hide the only message of that run for too long.
 
-        ``message`` is the message of a claim. If the claim is a conflict, the message is deleted, unless the
-        task holds it.
+        ``message`` is the message of a claim. If the claim is a conflict, it is deleted, unless the task
+        holds it.
 
         Raises the errors of ``decide``, and ResourceNotFound.
         """
@@ -139,8 +139,7 @@ class Changes:
     def owing(
         self, task_id: str, since: datetime, task_group_id: str, *, is_published: bool = False
     ) -> Iterator[None]:
-        """Returns a context for work that writes no task. Afterwards the resolver repeats the effects since
-        then.
+        """Returns a context for work that writes no task. Then the resolver repeats the effects since then.
 
         Raises ServiceUnavailable before the context begins.
         """
@@ -193,8 +192,7 @@ class Changes:
         if not is_published:
             owed.repeats_all = True  # the events of the version before may be missing too
         self._ledger.note_due(task.task_id, next_due(task), owed.number)
-        # effects on dependents and the group need more operations, so the resolver applies them, not this
-        # call
+        # effects on dependents and the group need more operations, so they are left to the resolver
         ends = before is not None and task.is_resolved and not before.task.is_resolved
         if is_complete and not ends:
             self._ledger.close([owed])
@@ -250,8 +248,7 @@ class Changes:
         """Publish the events since ``since``. If the broker is away, mark the task.
 
         Returns the task, and whether the events are published. ``artifacts`` has the artifact-created events
-        by run. A mark stays until the caller owes the task nothing else (``unmark``), so that the task can be
-        found.
+        by run. The mark shows where work is left. It stays until the caller owes nothing else (``unmark``).
         """
         task = stored.task
         if not self._try_to_publish(events_since(task, since, artifacts)):
@@ -259,8 +256,7 @@ class Changes:
         return task, True
 
     def unmark(self, task: Task) -> None:
-        """Clear the mark of a task whose events are all published. Does nothing if the task has changed
-        since.
+        """Clear the mark of a task whose events are all published, unless the task has changed since.
 
         If the mark cannot be cleared, the events are published again later.
         """
@@ -275,8 +271,7 @@ class Changes:
         ``stored`` is the version of the task that the call has read.
         """
         task = stored.task
-        # Its worker has the answer to its claim, but the events of the claim may be missing, and must come
-        # first.
+        # its worker has the answer to its claim, but the events of the claim must come first
         missing = events_since(task, EVER) if self._lacks_events(stored, shows_events=True) else []
         if not task.is_unpublished and self._try_to_publish([*missing, created]):
             self._ledger.close([owed])
@@ -314,9 +309,7 @@ class Changes:
         return stored
 
     def recall(self, task_id: str) -> Task:
-        """Returns the task. Its definition never changes, but its runs may be outdated. Raises
-        ResourceNotFound.
-        """
+        """Returns the task. Its definition is right, its runs may be outdated. Raises ResourceNotFound."""
         return (self._tasks.recall(task_id) or self.read(task_id)).task
 
     def _recall(self, task_id: str, run_id: int) -> StoredTask | None:
@@ -371,8 +364,7 @@ class Changes:
     def _undo(self, wanted: Task, task: Task, outcome: Outcome) -> None:
         """Offer or delete the message that a transition held before it lost the race.
 
-        If a run is pending now, this may be its only message, unless its priority and so its queue has
-        changed.
+        If a run is pending now, this may be its only message, unless its priority and queue have changed.
         """
         if outcome.hold is None or wanted.held is None:
             return
@@ -389,8 +381,7 @@ class Changes:
 class _Writing:
     """The context of a write.
 
-    If an error has a status below 500, nothing was written. After any other error, the write may have
-    happened.
+    After an error below 500, nothing was written. After any other, the write may have happened.
     """
 
     def __init__(self, ledger: Ledger, owed: Owed) -> None:

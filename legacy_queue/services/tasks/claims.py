@@ -2,7 +2,7 @@
 
 The rule. One worker at a time holds a run. The row of the task says which worker, and until when
 (takenUntil). A message only says where there may be work. So the conditional write of the row decides about a
-claim. If a message comes late, twice, or for no run at all, the claim is refused. There is never a second
+claim. If a message comes late, twice, or for no run at all, the claim is refused: there is never a second
 holder.
 
 Theory. While run R is running, a message for run R+1 stays hidden until takenUntil: ``domain.transitions``
@@ -63,8 +63,7 @@ from legacy_queue.stores.lru_cache import SharedLruCache
 log = structlog.get_logger()
 
 OFFERED_AGAIN_AFTER = timedelta(seconds=10)
-# Credentials are valid from this long before now to this long after takenUntil: the clocks of machines
-# differ.
+# Credentials are valid from this long before now to this long after takenUntil, because clocks differ.
 CREDENTIALS_DRIFT = timedelta(minutes=15)
 _MAX_REMEMBERED = 10_000  # runs that were offered again
 
@@ -180,8 +179,7 @@ class Claims:
             return self._answer_with_task(task)
         log.info("work-message-moved", message_id=message_id, task_id=task_id)
         # The process that changed the priority may have died before it put a message into the new queue.
-        # Offer first and delete then: the other way round, a crash in between would leave a pending run
-        # without a message.
+        # First offer, then delete: else a crash in between would leave a pending run without a message.
         if task.state == "pending":
             self._messages.offer(task, len(task.runs) - 1)
         self._messages.delete(queue, message.lease)
@@ -219,9 +217,7 @@ class Claims:
         self._messages.delete(queue, message.lease)
 
     def _verify(self, message: QueuedMessage) -> tuple[str, int, str]:
-        """Returns taskId, runId and signature of the message. Raises ValueError if this queue did not sign
-        it.
-        """
+        """Returns taskId, runId and signature of a message that this queue has signed. Raises ValueError."""
         task_id, run_id, signature = read_message(message.text)
         if not signature_is_valid(signature, task_id, run_id, self._settings.secrets):
             raise ValueError("its signature is wrong")

@@ -91,8 +91,9 @@ class GroupChanges:
         return sum(1 for _ in read_rows(partial(self._store.members, task_group_id), str, ""))
 
     def _each(self, group: Group, decide: Decide, is_missing: Callable[[str], bool]) -> Sequence[str]:
-        """Change the unresolved tasks. Returns the changed ones. Retries a missing task unless it
-        ``is_missing``.
+        """Change the unresolved tasks, and return the changed ones.
+
+        If a task is not found, it is tried again, unless it ``is_missing``.
         """
 
         def change(task_id: str) -> bool:

@@ -29,8 +29,7 @@ class Groups:
         return group
 
     def seal(self, task_group_id: str) -> Group:
-        """Let no more tasks join the group. Safe to repeat. A createTask that began earlier may still
-        succeed.
+        """Let no more tasks join the group. Safe to repeat. An earlier createTask may still succeed.
 
         Raises ResourceNotFound. Raises ServiceUnavailable if the event cannot be published.
         """
@@ -52,8 +51,7 @@ class Groups:
     def join(self, task_id: str, definition: TaskDefinition, written: str = "") -> None:
         """Make the task an active member of its group. ``written`` names the write of createTask.
 
-        Raises RequestConflict if the group has another schedulerId, or if it is sealed and the task is not in
-        it.
+        Raises RequestConflict if the group has another schedulerId, or is sealed and the task is not in it.
         """
         wanted = group_of(definition)
         try:

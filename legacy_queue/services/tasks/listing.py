@@ -151,9 +151,7 @@ class Listing:
         belongs: Callable[[Task], bool],
         render: RenderTask,
     ) -> Page[str]:
-        """``position`` and ``task_id`` return the position and the taskId of a row that ``read`` has
-        returned.
-        """
+        """``position`` and ``task_id`` return those of a row that ``read`` has returned."""
 
         def item(row: Listed) -> bytes | None:
             with suppress(Corrupt):

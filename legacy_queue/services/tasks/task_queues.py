@@ -69,8 +69,7 @@ class TaskQueues:
     def tasks(
         self, task_queue_id: str, state: str, after: str, limit: int, render: Callable[[Task], bytes]
     ) -> Page[str]:
-        """Returns a page of the tasks in the state ``pending`` or ``running``. The longest in that state come
-        first.
+        """Returns a page of the ``pending`` or ``running`` tasks. The longest in that state come first.
 
         The page begins after the position ``after``, ``<time>/<taskId>``. No message is received.
         """

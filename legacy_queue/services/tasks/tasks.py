@@ -46,8 +46,7 @@ class Tasks:
         return self._changes.recall(task_id)
 
     def create(self, task_id: str, body: Mapping[str, Any]) -> Task:
-        """Create the task. It is pending as soon as its dependencies allow. Once this returns, it is never
-        lost.
+        """Create the task. It is pending once its dependencies allow. After this returns, it is never lost.
 
         Safe to repeat with the same body. If it raises InputError or InputTooLarge, nothing is stored. Raises
         RequestConflict if the group has another schedulerId, or the stored task another definition.
@@ -59,8 +58,7 @@ class Tasks:
         outcome = transitions.create(task_id, definition, waits_for, now)
         is_in_group = True
         with self._changes.writing(task_id, now, definition.task_group_id, needs_name=False) as owed:
-            # The task is a member before it is stored, so its group is neither resolved nor canceled without
-            # it.
+            # It is a member before it is stored, so its group is neither resolved nor canceled without it.
             written = self._changes.version(owed)
             self._groups.join(task_id, definition, written)
             marked = self._changes.marked(outcome.task)
@@ -85,8 +83,7 @@ class Tasks:
             return self._dependencies.recheck(task)
 
         task = self._changes.finish(outcome.task, outcome, owed, register=register)
-        # If its group was sealed before it could join again, cancelTaskGroup relies on the task not being
-        # there.
+        # If its group was sealed before it could join again, cancelTaskGroup expects that it is not there.
         return task if is_in_group else self.cancel(task_id)
 
     def define(self, task_id: str, body: Mapping[str, Any]) -> Task:
@@ -145,7 +142,7 @@ class Tasks:
     def change_priority(self, task_id: str, old: str, new: str) -> Task:
         """Change the priority from ``old`` to ``new``. Safe to repeat.
 
-        Raises ResourceNotFound. Raises RequestConflict if the task is resolved, past its deadline, or has
+        Raises ResourceNotFound. Raises RequestConflict after the deadline, and if the task is resolved or has
         neither priority.
         """
 

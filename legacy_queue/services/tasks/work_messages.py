@@ -21,9 +21,7 @@ _NO_DELAY = timedelta(0)
 
 
 class WorkMessages:
-    """The messages in the work queues. Each is signed with the first secret, and expires at its task's
-    deadline.
-    """
+    """The messages in the work queues. The first secret signs them. They expire at their tasks' deadlines."""
 
     def __init__(
         self,
@@ -56,9 +54,7 @@ class WorkMessages:
         return self._queues.put(queue, text, task.definition.deadline - now, hidden_for)
 
     def is_of_another(self, task: Task, lease: MessageLease) -> bool:
-        """Whether storage shows that the leased message belongs to another task. Azure does not show the
-        text.
-        """
+        """Whether storage shows that the leased message is about another task. Azure shows no text."""
         text = self._queues.text(task.work_queue, lease.message_id)
         if text is None:
             return False

@@ -95,7 +95,7 @@ class BufferedRows(Generic[Key, AnyRow]):
     def change(self, key: Key, change: Callable[[AnyRow], AnyRow]) -> AnyRow:
         """Store the changed row at once, even if the record is unknown or expired.
 
-        A known row is not read again: if it has changed since, the write fails. Raises ServiceUnavailable,
+        A cached row is not read again: if it is outdated, the write fails. Raises ServiceUnavailable,
         Corrupt.
         """
         now = self._clock.now()

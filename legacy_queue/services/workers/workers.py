@@ -80,9 +80,7 @@ class Workers:
         self._rows.flush()
 
     def quarantined_until(self, worker: WorkerPath) -> datetime | None:
-        """Returns when the quarantine of the worker ends, or None if there is none. Raises
-        ServiceUnavailable.
-        """
+        """Returns when the quarantine of the worker ends, None without one. Raises ServiceUnavailable."""
         row = self._rows.recent(worker)
         until = row.record.quarantine_until if row else None
         return until if until and until > self._clock.now() else None
@@ -103,8 +101,7 @@ class Workers:
     def declare(self, path: RecordPath, body: Mapping[str, Any]) -> Mapping[str, Any]:
         """Store the properties in the body. Returns the body that describes the provisioner, pool or worker.
 
-        Creates the record and its parents if they are unknown. The parents do not expire before it. Raises
-        InputError.
+        Creates unknown records, and unknown parents. Parents do not expire before it. Raises InputError.
         """
         now = self._clock.now()
         expires = given(body, "expires", parse_time) if "expires" in body else now
@@ -113,9 +110,7 @@ class Workers:
         )
 
     def describe(self, path: RecordPath) -> Mapping[str, Any]:
-        """Returns the body that getProvisioner, getWorkerType or getWorker answers. Raises
-        ResourceNotFound.
-        """
+        """Returns what getProvisioner, getWorkerType or getWorker answers. Raises ResourceNotFound."""
         return self._answer(self.load(path))
 
     def load(self, path: RecordPath) -> WorkerRecord:
@@ -162,8 +157,7 @@ class Workers:
         return self._page(partial(self._store.list, None), after, limit, render, self._of_its_pools)
 
     def provisioner_of_today(self, path: ProvisionerPath) -> WorkerRecord:
-        """Returns the provisioner as today's queue shows it: derived from its pools, and gone with the last
-        one.
+        """Returns the provisioner as today's queue shows it: derived from its pools, gone with the last.
 
         Raises ResourceNotFound, also if it has no pool.
         """
