@@ -29,7 +29,7 @@ from legacy_queue.config.values import matching, number, one_of
 from legacy_queue.domain.ids import TASK_ID
 from legacy_queue.domain.states import RESOLVED, UNRESOLVED
 from legacy_queue.domain.times import age_words, duration_words, parse_time
-from legacy_queue.history.words import explanation_lines, printable, state_words, task_line
+from legacy_queue.history.words import explanation_lines, printable, task_line
 from legacy_queue.queue_client import QueueClient
 
 _STATES = ("unresolved", "all", *UNRESOLVED, *RESOLVED)
@@ -86,7 +86,7 @@ def status(queue: QueueClient, task_id: str, watch: bool) -> AnswerAndText:
 def tasks(queue: QueueClient, state: str, pool: str | None, limit: int) -> AnswerAndText:
     """List tasks. Embedded storage lists the newest first, others list them in the order of their taskIds.
 
-    AGE counts from a task's creation. A narrow terminal shows only the first columns.
+    AGE counts from the creation of a task. REASON is why its last run ended.
     """
     answer = _listed(queue, "/inspect/v1/tasks", "tasks", limit, state=state, taskQueueId=pool)
     rows = (
@@ -274,7 +274,7 @@ def _listed(queue: QueueClient, path: str, name: str, limit: int, **query: Any) 
             return {**answer, name: items}
 
 
-_TASK_HEADS = ("TASK", "NAME", "STATE", "AGE", "POOL", "PRIORITY", "RUNS", "DEADLINE")
+_TASK_HEADS = ("TASK", "NAME", "STATE", "AGE", "POOL", "REASON", "PRIORITY", "RUNS", "DEADLINE")
 
 
 def _task_row(status: Mapping[str, Any], name: str, created: str, now: datetime) -> tuple[str, ...]:
@@ -282,9 +282,10 @@ def _task_row(status: Mapping[str, Any], name: str, created: str, now: datetime)
     return (
         status["taskId"],
         shown if len(shown) <= _MAX_NAME else f"{shown[: _MAX_NAME - 1]}…",
-        state_words(status),
+        status["state"],
         age_words(max(0.0, (now - parse_time(created)).total_seconds())),
         f"{status['provisionerId']}/{status['workerType']}",
+        [{}, *status["runs"]][-1].get("reasonResolved", "-"),
         status["priority"],
         str(len(status["runs"])),
         status["deadline"],

@@ -22,7 +22,7 @@ _COLUMNS = {
 }
 _COUNTED = ("URLS", _FULL, _NO_SIGNATURE, _NO_RECEIPT, _NO_PROOF, "CLAIMWORK 2018", _TODAYS)
 _MAX_NAMES = 10  # of workers that still have to move
-_HEADS = ("POOL", "CAN REQUIRE PROOF", "ONLY CLAIMWORK", *_COUNTED)
+_HEADS = ("POOL", "CAN REQUIRE PROOF", "READY FOR CLAIMWORK", *_COUNTED)
 
 
 @click.command(cls=QueueCommand)
@@ -43,8 +43,8 @@ def migration(queue: QueueClient, since: str, pool: str | None, dry_run: str | N
 
     \b
     - CAN REQUIRE PROOF: yes if the policy of the pool can be set to required
-    - ONLY CLAIMWORK: yes if workers called claimWork, and none polled or called
-      pollTaskUrls or claimTask
+    - READY FOR CLAIMWORK: yes if workers called claimWork, and none polled, or
+      called pollTaskUrls or claimTask
     - URLS: calls of pollTaskUrls
     - FULL PROOF: claims with the messageId, receipt and signature
     - NO SIGNATURE: claims without the signature, but with one of the others
@@ -94,7 +94,7 @@ def _summary(report: Any) -> Iterable[str]:
     pools = report["workerTypes"]
     if pools:
         ready = sum(pool["claimWork"]["ready"] for pool in pools)
-        yield f"{ready} of {len(pools)} pools call only claimWork."
+        yield f"{ready} of {len(pools)} pools are ready for claimWork."
     yield f"Callers from {report['since']} to {report['until']}, with all their recorded calls:"
     yield from _caveats(report)
     yield ""
@@ -104,7 +104,7 @@ def _summary(report: Any) -> Iterable[str]:
         against = [f"  proof:     {why}" for why in _blockers(pool["required"]) if _claims(pool)]
         against += [f"  claimWork: {why}" for why in _blockers(pool["claimWork"])]
         if against:
-            yield from (f"\n{_pool(pool)} is blocked:", *against)
+            yield from (f"\n{_pool(pool)} is blocked by:", *against)
         to_be_moved = pool["claimWork"]["toBeMoved"]
         if to_be_moved and any(call["method"].startswith("claimWork") for call in pool["calls"]):
             more = f" and {len(to_be_moved) - _MAX_NAMES} more" if len(to_be_moved) > _MAX_NAMES else ""

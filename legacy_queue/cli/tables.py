@@ -11,7 +11,8 @@ MAX_OPTION_WIDTH = 24  # characters of an option in a help, whose text begins in
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]], nothing: str) -> str:
     """Lines of aligned columns below their heads, numbers to the right. Without a row it is ``nothing``.
 
-    A terminal that is too narrow gets only the first columns: in broken lines nobody finds a column.
+    A terminal that is too narrow gets the first columns, and the heads of the others: in broken lines nobody
+    finds a column.
     """
     listed = [heads, *rows]
     if len(listed) == 1:
@@ -25,4 +26,7 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]], nothing: str) -> 
         if room < 0 and columns:
             break
         columns.append([cell.rjust(width) if is_number else cell.ljust(width) for cell in column])
-    return "\n".join("  ".join(row).rstrip() for row in zip(*columns, strict=True))
+    lines = ["  ".join(row).rstrip() for row in zip(*columns, strict=True)]
+    if left_out := heads[len(columns) :]:
+        lines.append(f"No room for {', '.join(left_out)}: widen the terminal, or use --json.")
+    return "\n".join(lines)

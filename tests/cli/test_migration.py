@@ -39,19 +39,19 @@ def test_the_table_shows_every_verdict() -> None:
     with answering((200, json.dumps(report))) as url:
         result = ask_at(url, "migration")
     assert printed(result).splitlines() == [
-        "2 of 3 pools call only claimWork.",
+        "2 of 3 pools are ready for claimWork.",
         f"Callers from {SINCE} to {UNTIL}, with all their recorded calls:",
         "",
-        "POOL      CAN REQUIRE PROOF  ONLY CLAIMWORK  URLS  FULL PROOF  NO SIGNATURE  NO ID/RECEIPT  NO PROOF  CLAIMWORK 2018  CLAIMWORK TODAY",
-        "p/mixed   not yet            not yet            -           1             7            110      1000               1                -",
-        "p/moved   -                  yes                -           -             -              -         -               1                3",
-        "p/forced  in force           yes                1           1             -              -         -               -                -",
+        "POOL      CAN REQUIRE PROOF  READY FOR CLAIMWORK  URLS  FULL PROOF  NO SIGNATURE  NO ID/RECEIPT  NO PROOF  CLAIMWORK 2018  CLAIMWORK TODAY",
+        "p/mixed   not yet            not yet                 -           1             7            110      1000               1                -",
+        "p/moved   -                  yes                     -           -             -              -         -               1                3",
+        "p/forced  in force           yes                     1           1             -              -         -               -                -",
         "",
-        "p/mixed is blocked:",
+        "p/mixed is blocked by:",
         "  proof:     a claim lacks something",
         "  claimWork: a worker claims",
         "  still to move: g/0, g/1, g/2, g/3, g/4, g/5, g/6, g/7, g/8, g/9 and 2 more",
         "",
-        "p/forced is blocked:",
+        "p/forced is blocked by:",
         "  proof:     a claim lacks something",
     ]
