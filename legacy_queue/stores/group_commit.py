@@ -19,7 +19,7 @@ class GroupCommit(Generic[BatchItem]):
     def __init__(self, write: Callable[[Sequence[BatchItem]], None], max_items: int) -> None:
         self._write_items = write
         self._max_items = max_items
-        # each item with its result: nothing until its batch is written, then the error of that, or None
+        # each item, and a list that gets its result: the error of the write, or None
         self._waiting: deque[tuple[BatchItem, list[Exception | None]]] = deque()
         self._writer = Lock()
 

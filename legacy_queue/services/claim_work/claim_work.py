@@ -1,4 +1,4 @@
-"""claimWork: polls for a worker the queues that legacy workers poll themselves, and claims."""
+"""claimWork: polls the queues of legacy workers on behalf of a worker, and claims what it finds."""
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -105,7 +105,7 @@ class ClaimWork:
         return claims
 
     def _polled(self, request: WaitingRequest, end: timedelta, path: WorkerPath) -> Sequence[QueueAndMessage]:
-        """Returns the messages that the worker may claim now. Without any, answer the request.
+        """Returns the messages that the worker may claim now. If there are none, answer the request.
 
         Raises ServiceUnavailable.
         """

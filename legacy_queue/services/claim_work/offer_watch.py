@@ -14,7 +14,7 @@ from legacy_queue.services.claim_work.work_poller import WorkPoller
 from legacy_queue.services.process.offers import Offers
 
 _VERSION_INTERVAL = timedelta(seconds=0.025)
-_EXCHANGE_INTERVAL = timedelta(seconds=0.7)  # within two of them, this process polls for another's offer
+_EXCHANGE_INTERVAL = timedelta(seconds=0.7)  # an offer of another process is found after at most two
 _POOL_INTERVAL = timedelta(milliseconds=2)  # in addition, for each pool that is polled
 
 

@@ -14,7 +14,7 @@ from legacy_queue.domain.times import given, parse_duration
 
 MAX_DELAY = timedelta(minutes=10)
 EXPIRED = "expired"
-# less than the clock drift by which a signed URL is valid before it was signed
+# How long ago an expired URL expired: less than the 15 minutes before now from which URLs are valid.
 EXPIRED_URL_AGE = timedelta(minutes=7)
 
 Effect = Literal["status", "drop", "sas", "double", "lose", "stale"]

@@ -165,7 +165,7 @@ def _moments_of(run: Run, visible: Mapping[str, str], *, is_retried: bool) -> It
         return Moment(format_time(time), what, facts=facts, causes=causes)
 
     name = f"run {run.run_id}"
-    if run.reason_created != "exception":  # else the run was never pending, and only says why the task ended
+    if run.reason_created != "exception":  # such a run was never pending: it only says why the task ended
         what = f"{name} is pending ({run.reason_created})"
         causes = _MAKE_PENDING.get(run.reason_created, ())
         yield moment(run.scheduled, what, "pending", causes, **visible)

@@ -37,7 +37,7 @@ _MAX_OUTDATED = 1000  # entries of the heap, in addition to as many as are in us
 _MAX_OPEN = 500
 # How long such a call waits, in seconds.
 _WAIT_FOR_ROOM = 20.0
-# Due tasks that are handed to the resolver together. The effects of their ends come before further ends.
+# How many due tasks the resolver gets at once. What their ends cause is done before others end.
 _MAX_READY = 100
 
 

@@ -92,8 +92,8 @@ class Processes:
         self._reading = Lock()
         # how many other processes have ended or died
         self.departures = 0
-        # for each dead process: the number of its last settled write, and the last own number of what it
-        # owed. The second is None until the members and tasks are read.
+        # for each dead process: the number of its last settled write, and the number of the last write of
+        # this process that repeats what it owed, None until the members and tasks are read
         self._inherited: dict[str, tuple[int, int | None]] = {}
         self._must_read = False
         # protects ``_named`` and ``_inherited``; never held during an operation of the store
@@ -144,7 +144,7 @@ class Processes:
         return owed
 
     def name_all(self, owed: Sequence[Owed]) -> None:
-        """Name the tasks that a createTask did not name: their rows as members may be removed now.
+        """Name the tasks that createTask did not name. From now on, their rows as members may be removed.
 
         Raises ServiceUnavailable.
         """

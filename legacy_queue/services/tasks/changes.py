@@ -352,7 +352,7 @@ class Changes:
         return None
 
     def _replace(self, stored: StoredTask, task: Task, outcome: Outcome, written: str = "") -> Task:
-        """Write the task. Returns the task as it is stored now: another version after a lost race."""
+        """Write the task. Returns the stored task, which is another version if another call was faster."""
         try:
             return self._tasks.replace(stored, task, written).task
         except Changed:

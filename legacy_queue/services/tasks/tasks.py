@@ -83,7 +83,7 @@ class Tasks:
             return self._dependencies.recheck(task)
 
         task = self._changes.finish(outcome.task, outcome, owed, register=register)
-        # If its group was sealed before it could join again, cancelTaskGroup expects that it is not there.
+        # If its group was sealed before it could join again, cancelTaskGroup may have missed it.
         return task if is_in_group else self.cancel(task_id)
 
     def define(self, task_id: str, body: Mapping[str, Any]) -> Task:
