@@ -7,7 +7,7 @@ import gc
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from decimal import Decimal, InvalidOperation
 from functools import cache
 from io import StringIO
@@ -39,6 +39,23 @@ _TOO_NESTED = (
     f"{_MAX_NESTED} of them in all. Send larger data as a string"
 )
 _MAX_ERRORS = 20
+_Kind = jsonschema_rs.ValidationErrorKind
+_EXPECTED: Mapping[type, str] = {
+    _Kind.Type: "expected the type {0.types[0]}",
+    _Kind.Format: "expected a valid {0.format}",
+    _Kind.Pattern: 'expected a match of "{0.pattern}"',
+    _Kind.MaxLength: "expected at most {0.limit} characters",
+    _Kind.Maximum: "expected at most {0.limit}",
+    _Kind.Minimum: "expected at least {0.limit}",
+    _Kind.ExclusiveMinimum: "expected more than {0.limit}",
+    _Kind.MinItems: "too few items: expected at least {0.limit}",
+    _Kind.MaxItems: "too many items: expected at most {0.limit}",
+    _Kind.MinProperties: "too few properties: expected at least {0.limit}",
+    _Kind.MaxProperties: "too many properties: expected at most {0.limit}",
+    _Kind.UniqueItems: "an item is there twice: expected each once",
+    _Kind.Required: '"{0.property}" is missing',
+    _Kind.FalseSchema: "expected none for this storageType",
+}
 _LARGE = 32 * 1024  # bytes; a larger body is parsed in a thread of its own, and only its first error is shown
 _OUTLINE = 5000  # values of a large body that are searched for that error
 _PARTS_AT_ONCE = 100  # parts of indented JSON; a deeply nested part takes 70 µs
@@ -121,14 +138,24 @@ def validate(body: Any, schema: str, size: int) -> None:
         if not is_secret and not isinstance(error.instance, dict | list):  # these may contain a secret
             value = error.instance[:200] if isinstance(error.instance, str) else error.instance
             path += f" is {json.dumps(value)}"
-        expected = error.message[:1000]
-        if isinstance(error.kind, jsonschema_rs.ValidationErrorKind.Enum):
-            expected = f"expected one of {', '.join(map(str, error.kind.options))}"
-        errors.append(f"{path}: {expected}")
+        errors.append(f"{path}: {_expected(error)[:1000]}")
     if not errors:
         errors = [f"body: a value after the first {_OUTLINE} does not match the schema"]
     described = cut("; ".join(errors), MAX_ECHO - 200)
     raise InputValidationError(f"{described}. See /schemas/queue/v1/{schema}.json")
+
+
+def _expected(error: jsonschema_rs.ValidationError) -> str:
+    match error.kind:
+        case _Kind.Enum(options=options):
+            return f"expected one of {', '.join(map(str, options))}"
+        case _Kind.Constant(expected_value=value):
+            return f"expected {json.dumps(value)}"
+        case _Kind.AdditionalProperties(unexpected=names):  # quoted, as whatever a client sent
+            return f"unknown property {', '.join(map(repr, names))}"
+        case kind:
+            template = _EXPECTED.get(type(kind))
+            return template.format(kind) if template else error.message
 
 
 def shown(raw: bytes, value: Any) -> Any:

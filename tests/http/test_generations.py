@@ -63,7 +63,7 @@ def test_todays_clients_can_create_a_task_with_more_than_100_dependencies(queue:
         ("createArtifact", artifact_body("s3", **LENGTH), TODAY, "body/contentLength"),
         ("createArtifact", artifact_body("object", **LENGTH), TODAY, "body/contentLength"),
         ("createArtifact", UNREADABLE, TODAY, 'body/reason is "file-not-readable-on-worker"'),
-        ("declareWorker", {}, OF_2018, '"expires" is a required property'),
+        ("declareWorker", {}, OF_2018, '"expires" is missing'),
     ],
 )
 def test_the_path_decides_which_bodies_are_accepted(
