@@ -42,53 +42,41 @@ _SHOWN = {
 }
 _OPEN = ("pending", "running", "visible", "hidden", "held")
 _CROSS = ("M-3-3 3 3M-3 3 3-3", f'stroke="{RED}"')
-_STYLES = {  # a shape, or "" for a line or an area; and its attributes
-    "change": ("M-4 0H4", ""),
-    "answered": ("M-2 0A2 2 0 1 0 2 0 2 2 0 1 0-2 0Z", ""),
-    "refused": _CROSS,
-    "unanswered": ("M0-4 4 3H-4Z", f'stroke="{RED}"'),
-    "fault": ("M1-5-4 1H0L-1 5 4-1H0Z", f'stroke="{PURPLE}"'),
-    "event": ("M0-3 3 0 0 3-3 0Z", f'stroke="{GREEN}"'),
-    "clock": ("M-4 0A4 4 0 1 0 4 0 4 4 0 1 0-4 0M0-3V0H3", f'stroke="{AMBER}"'),
-    "moved": ("", f'stroke="{AMBER}"'),
-    "guide": ("", 'stroke-width=".5"'),
-    "unknown": ("", 'stroke-dasharray="1 4"'),
-    "gap": ("", 'stroke-dasharray="1 4"'),
-    "rule": ("", 'stroke-dasharray="1 3"'),
-    "pending": ("", ""),
-    "running": ("", f'fill="{BLUE}" stroke="none"'),
-    "completed": ("M-4 5-1 8 4 1", f'stroke="{GREEN}" stroke-width="2"'),
-    "failed": ("M-3 2H3V8H-3Z", f'stroke="{RED}"'),
-    "exception": ("M-3 2 3 8M-3 8 3 2", f'stroke="{RED}" stroke-width="2"'),
-    "visible": ("", f'stroke="{GREEN}" stroke-width="7"'),
-    "hidden": ("", f'stroke="{AMBER}" stroke-width="7" stroke-dasharray="1.5 2"'),
-    "held": ("", f'stroke="{BLUE}" stroke-width="2" stroke-dasharray="6 2"'),
-    "gone": _CROSS,
+_STYLES = {  # a shape, or "" for a line or an area; its attributes; and what the legend says of it
+    "visible": ("", f'stroke="{GREEN}" stroke-width="7"', "visible: the next poll receives it"),
+    "hidden": ("", f'stroke="{AMBER}" stroke-width="7" stroke-dasharray="1.5 2"', "hidden by a poll"),
+    "held": ("", f'stroke="{BLUE}" stroke-width="2" stroke-dasharray="6 2"', "hidden by a claim"),
+    "gone": (*_CROSS, "gone"),
+    "unknown": ("", 'stroke-dasharray="1 4"', "not known"),
+    "pending": ("", "", "pending"),
+    "running": ("", f'fill="{BLUE}" stroke="none"', "claimed; the bar narrows until takenUntil"),
+    "completed": ("M-4 5-1 8 4 1", f'stroke="{GREEN}" stroke-width="2"', "completed"),
+    "failed": ("M-3 2H3V8H-3Z", f'stroke="{RED}"', "failed"),
+    "exception": ("M-3 2 3 8M-3 8 3 2", f'stroke="{RED}" stroke-width="2"', "exception"),
+    "change": ("M-4 0H4", "", "the task changed"),
+    "answered": ("M-2 0A2 2 0 1 0 2 0 2 2 0 1 0-2 0Z", "", "a request"),
+    "refused": (*_CROSS, "a refused request"),
+    "unanswered": ("M0-4 4 3H-4Z", f'stroke="{RED}"', "a request without an answer, or answered by a 5xx"),
+    "fault": ("M1-5-4 1H0L-1 5 4-1H0Z", f'stroke="{PURPLE}"', "a request that met a fault"),
+    "event": ("M0-3 3 0 0 3-3 0Z", f'stroke="{GREEN}"', "a published event"),
+    "clock": ("M-4 0A4 4 0 1 0 4 0 4 4 0 1 0-4 0M0-3V0H3", f'stroke="{AMBER}"', "the clock was moved"),
+    "moved": ("", f'stroke="{AMBER}"', ""),
+    "guide": ("", 'stroke-width=".5"', ""),
+    "gap": ("", 'stroke-dasharray="1 4"', ""),
+    "rule": ("", 'stroke-dasharray="1 3"', ""),
 }
-_LEGEND = {  # what a shape means, by the lane that it is in
-    "The lane msg is the message": {
-        "visible": "visible: the next poll receives it",
-        "hidden": "hidden by a poll",
-        "held": "hidden by a claim",
-        "gone": "gone",
-        "unknown": "not known",
-    },
-    "Each numbered lane is a run": {
-        "pending": "pending",
-        "running": "claimed; the bar narrows until takenUntil",
-        "completed": "completed",
-        "failed": "failed",
-        "exception": "exception",
-    },
-    "The right lane is what happened": {
-        "change": "the task changed",
-        "answered": "a request",
-        "refused": "a refused request",
-        "unanswered": "a request without an answer, or answered by a 5xx",
-        "fault": "a request that met a fault",
-        "event": "a published event",
-        "clock": "the clock was moved",
-    },
+_LANES = {  # the shapes of each
+    "Lane msg: the message": ("visible", "hidden", "held", "gone", "unknown"),
+    "Numbered lanes: the runs": ("pending", "running", "completed", "failed", "exception"),
+    "Right lane: what happened": (
+        "change",
+        "answered",
+        "refused",
+        "unanswered",
+        "fault",
+        "event",
+        "clock",
+    ),
 }
 # the style that a report needs; the pages have it in their style sheet
 STYLE = """.history { list-style: none; margin: 0; padding: 0 0 10px }
@@ -134,8 +122,8 @@ def history_html(answer: Mapping[str, Any], prefix: str = "moment-") -> str:
 def legend_html() -> str:
     """The legend: for each lane, a list of its shapes and what they mean."""
     html = ""
-    for lane, shapes in _LEGEND.items():
-        items = (f"<li>{_sample(style)}{words}</li>" for style, words in shapes.items())
+    for lane, styles in _LANES.items():
+        items = (f"<li>{_sample(style)}{_STYLES[style][2]}</li>" for style in styles)
         html += f"<p>{lane}</p><ul>{''.join(items)}</ul>"
     return f'<div class="legend">{html}</div>'
 
@@ -337,13 +325,13 @@ def _name(x: float, words: str) -> str:
 
 
 def _path(style: str, x: float, path: str = "") -> str:
-    shape, attributes = _STYLES[style]
+    shape, attributes, _ = _STYLES[style]
     return f'<path class="{style}" d="{shape or path}" transform="translate({x:g})" {attributes}/>'
 
 
 def _sample(style: str) -> str:
     """A shape for the legend, in the middle of 16 by 20 pixels."""
-    shape, attributes = _STYLES[style]
+    shape, attributes, _ = _STYLES[style]
     area = "M-6-8H6L1 8H-1Z" if style == "running" else "M0-8V8"
     y = 5 if style in ("completed", "failed", "exception") else 10
     return (
