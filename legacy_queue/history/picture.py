@@ -68,15 +68,7 @@ _STYLES = {  # a shape, or "" for a line or an area; its attributes; and what th
 _LANES = {  # the shapes of each
     "Lane msg: the message": ("visible", "hidden", "held", "gone", "unknown"),
     "Numbered lanes: the runs": ("pending", "running", "completed", "failed", "exception"),
-    "Right lane: what happened": (
-        "change",
-        "answered",
-        "refused",
-        "unanswered",
-        "fault",
-        "event",
-        "clock",
-    ),
+    "Right lane: what happened": ("change", "answered", "refused", "unanswered", "fault", "event", "clock"),
 }
 # the style that a report needs; the pages have it in their style sheet
 STYLE = """.history { list-style: none; margin: 0; padding: 0 0 10px }
