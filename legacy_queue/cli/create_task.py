@@ -117,7 +117,7 @@ def create_task(
     definition = definition_of(pool, words or ("create-task",))
     if payload is None:
         if not words:
-            raise click.UsageError("Missing argument '-- COMMAND...'")
+            raise click.UsageError("expected a command after --, or --payload")
         artifacts = {name: {"type": "file", "path": path} for name, path in artifact.items()}
         definition["payload"] |= {"env": env, "artifacts": artifacts}
     else:

@@ -34,7 +34,7 @@ from legacy_queue.queue_client import QueueClient
 
 _STATES = ("unresolved", "all", *UNRESOLVED, *RESOLVED)
 _MAX_ITEMS = 1000
-_MAX_NAME = 24  # characters of a task's name, so that a row of 80 has place for the state and the age
+_MAX_NAME = 24  # characters of a task's name, so that 80 columns have room for the state and the age
 _WATCH_INTERVAL = 1  # seconds
 _LOGS = "public/logs/"
 

@@ -79,7 +79,7 @@ def _dry_run(report: Any) -> dict[str, Any]:
 
 def _refusals(shown: Mapping[str, Any]) -> Iterable[str]:
     yield f"The policy required would have refused {shown['refused'] or 'none'} of {shown['claims']} claims."
-    yield f"Counted are the workers that claimed from {shown['since']} to {shown['until']}."
+    yield f"This counts only workers that claimed from {shown['since']} to {shown['until']}."
     yield from _caveats(shown)
     if shown["by"]:
         yield ""
@@ -124,7 +124,7 @@ def _read_row(read: Any) -> tuple[str, ...]:
 
 
 def _caveats(report: Any) -> Iterable[str]:
-    """What the record cannot show."""
+    """What the report cannot show."""
     if "recordedSince" not in report:
         yield "Nothing is recorded yet: earlier callers are unknown."
     elif report["recordedSince"] > report["since"]:

@@ -1,4 +1,4 @@
-"""legacy-queue up: the queue for a person at a terminal, and a demonstration of a task's life."""
+"""legacy-queue up: a queue for a person at a terminal, and a demonstration of what happens to a task."""
 
 import json
 import os
@@ -75,7 +75,7 @@ def up(given: Given, demo: bool, azurite: bool) -> None:
     command += [] if demo else ["--azurite-default-ports"]
     command += [f"--{wire_name(name)}={value}" for name, value in server_options.items()]
     interrupt_on_signal()
-    if not demo:  # the other commands find the server there, also one with memory storage
+    if not demo:  # the other commands find the server there, even if its storage is memory
         make_private(settings.data_dir)
     try:
         with _server(command) as (server, ready):
@@ -164,7 +164,7 @@ def _program() -> str:
 @failing_with_a_sentence()
 def _demonstrate(ready: Mapping[str, Any]) -> None:
     if "credentials" not in ready:
-        raise click.ClickException("--demo uses the development client: configure no clients for it")
+        raise click.ClickException("--demo needs the development client: leave out the setting clients")
     queue = QueueClient(ready["baseUrl"], Credentials.from_wire(ready["credentials"]))
     task_id = slugid()
     begun = monotonic()
@@ -175,7 +175,7 @@ def _demonstrate(ready: Mapping[str, Any]) -> None:
 
     def on_step(step: str, **fields: Any) -> None:
         show(*_charted(step, fields))
-        if step == "claim":  # the queue holds the message before it answers
+        if step == "claim":  # the queue hides the message before it answers
             held = f"message for run {fields['run_id'] + 1} held, invisible until"
             show("Queue -> AzureQueue", f"{held} {fields['taken_until']}")
 
@@ -202,7 +202,7 @@ def _demonstrate(ready: Mapping[str, Any]) -> None:
     status = queue.call("GET", f"{queue.path}/task/{task_id}/status")["status"]
     show("Queue", f"task {task_id} is {status['state']}, run {len(status['runs']) - 1}")
     if status["state"] != "completed":
-        raise click.ClickException(f"the task is {status['state']}, and should be completed")
+        raise click.ClickException(f"the task is {status['state']}: expected completed")
     log = b"".join(queue.download(f"{queue.path}/task/{task_id}/artifacts/{LOG}")).decode()
     show("Reader -> Queue", f"getLatestArtifact {LOG}: {log.strip()!r}")
 

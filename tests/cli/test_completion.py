@@ -2,10 +2,11 @@
 
 import pytest
 from click.shell_completion import BashComplete
+from click.testing import CliRunner
 
 from legacy_queue.cli.commands import commands
 from legacy_queue.conform.rules import RULES
-from tests.cli.command_runner import ServedQueue, env_for, from_json
+from tests.cli.command_runner import ServedQueue, env_for, from_json, refused
 
 
 def completed(*words: str) -> list[str]:
@@ -43,6 +44,11 @@ def test_without_a_queue_nothing_is_completed_or_printed(
     monkeypatch.setenv("TASKCLUSTER_ROOT_URL", "no URL")
     assert completed("status", "") == []
     assert capfd.readouterr() == ("", "")
+
+
+def test_a_misspelled_rule_of_conform_is_refused_with_the_nearest() -> None:
+    said = refused(CliRunner().invoke(commands, ["conform", "--rule", "encode-receipt", "--", "true"]), 2)
+    assert "'encode-receipt': expected a rule; the nearest is 'encode-the-receipt'" in said
 
 
 def test_rules_of_conform_are_completed_without_a_queue() -> None:
