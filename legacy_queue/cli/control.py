@@ -15,8 +15,9 @@ from legacy_queue.cli.queue_options import (
     pool_option,
     queue_options,
     reporting,
+    task_id_type,
 )
-from legacy_queue.config.values import Value, number, one_of, without_secrets
+from legacy_queue.config.values import Value, matching, number, one_of, without_secrets
 from legacy_queue.queue_client import QueueClient
 from legacy_queue.testing.summary import clock_line, fault_line, request_line, request_lines
 
@@ -99,6 +100,7 @@ def list_faults(queue: QueueClient) -> AnswerAndText:
     "--task",
     "taskId",
     metavar="TASK",
+    type=task_id_type,
     shell_complete=complete_tasks,
     help="Only requests about this task.",
 )
@@ -151,7 +153,12 @@ def add(queue: QueueClient, endpoint: str, **options: Any) -> AnswerAndText:
 
 
 @fault.command()
-@click.argument("fault_id", metavar="FAULT", shell_complete=complete_faults)
+@click.argument(
+    "fault_id",
+    metavar="FAULT",
+    type=matching("[0-9a-f]{8}", "the id of a fault, such as ed3e4b88, as `legacy-queue fault` lists it"),
+    shell_complete=complete_faults,
+)
 @reporting
 def remove(queue: QueueClient, fault_id: str) -> AnswerAndText:
     """Remove a fault, and say how often it has fired."""
@@ -171,6 +178,7 @@ def remove(queue: QueueClient, fault_id: str) -> AnswerAndText:
     "--task",
     "taskId",
     metavar="TASK",
+    type=task_id_type,
     shell_complete=complete_tasks,
     help="Only requests about this task.",
 )

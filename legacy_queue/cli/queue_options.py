@@ -92,7 +92,7 @@ _CLIENT_OPTIONS = (
         callback=_certificate,
     ),
 )
-identifier = matching(IDENTIFIER, "1 to 38 of a-z, A-Z, 0-9, - and _")
+identifier = matching(IDENTIFIER, "1 to 38 characters of a-z, A-Z, 0-9, - and _")
 TASK_ID_WORDS = "a taskId, such as VHL2gBZ2SI-u8RFuhXZJvQ: 22 characters as create-task prints them"
 task_id_type = matching(TASK_ID, TASK_ID_WORDS)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
@@ -169,8 +169,9 @@ def called_queue(
     url = base_url or f"{(root_url or default).rstrip('/')}/api/queue/v1"
     if not _is_url(url):
         given = base_url or root_url or ""
+        option = "--base-url" if base_url else "--root-url"
         names = (*_ROOT_URLS, "LEGACY_QUEUE_BASE_URL")
-        name = next((name for name in names if given and os.environ.get(name) == given), "The URL")
+        name = next((name for name in names if given and os.environ.get(name) == given), option)
         if given:
             raise click.UsageError(
                 f"{name} is {without_secrets(given)!r}: expected a URL such as http://127.0.0.1:8080"
