@@ -199,7 +199,9 @@ class _Picture:
                 parts[parts.index(last)] = last._replace(style="unknown", until="")
         for before, part, after in zip([None, *parts], parts, [*parts[1:], None], strict=False):
             is_open = before and before.x == part.x and before.style in _OPEN
-            if part.style != "gap" or is_open or (after and after.x == part.x):
+            # a run whose next part is "pending" did not exist before
+            was_open = after and after.x == part.x and (part.x == _MESSAGE or after.style != "pending")
+            if part.style != "gap" or is_open or was_open:
                 yield part
 
     def _begun(self) -> Iterator[_Part]:
