@@ -288,6 +288,21 @@ def test_the_overview_links_to_an_expired_claim_and_to_a_stopped_group() -> None
     assert counts == ["0", "0", "0", "1", "2"], "pending, running, completed, failed, exception"
 
 
+def test_an_expired_claim_is_less_grave_once_its_worker_or_its_client_has_asked_again() -> None:
+    queue = Queue(control=True)
+    lost = queue.running(retries=0)
+    succeeded(queue.claim(queue.create(retries=0), workerId="bob"))
+    succeeded(queue.send("POST", "/control/v1/clock", b'{"advance": "21m"}'))
+
+    def gravity() -> str:
+        (card,) = tree_of(shown(queue)).xpath(f"//li/a[contains(@href, '{lost}')]")
+        return str(card.get("class")).split()[1]
+
+    assert gravity() == "bad"
+    queue.poll(queue.poll_urls()[0]["signedPollUrl"])  # by the client that claimed for both workers
+    assert gravity() == "warn"
+
+
 def test_filters_of_tasks_say_how_many_are_pending_and_running_without_a_read() -> None:
     calls: list[str] = []
 

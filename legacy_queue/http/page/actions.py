@@ -32,6 +32,8 @@ _NEXT_TIMES = {
     "received": "Release the message",
     "delayed": "Release the message",
     "claimed": "Expire the claim",
+    "quarantined": "Let the quarantine end",
+    "message-missing": "Let the sweeper offer the run again",
     "deadline": "Let the deadline pass",
 }
 

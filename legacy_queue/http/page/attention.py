@@ -4,7 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Literal, NamedTuple
 
-from legacy_queue.domain.times import age_words, duration_words
+from legacy_queue.domain.call_statistics import Caller
+from legacy_queue.domain.times import age_words
 from legacy_queue.http.request_journal import SIZE
 from legacy_queue.http.site import Site
 from legacy_queue.services.inspection.explanation import never_polled
@@ -15,7 +16,7 @@ _SOON = timedelta(minutes=1)  # by then a worker should have asked for a new poo
 _LATELY = timedelta(minutes=30)  # a worker that is busy asks again after its task
 _OLD = timedelta(minutes=5)
 _MAX_CARDS = 3  # of a kind
-_MAX_COMPARED = 50  # pools, with the names that workers ask for
+_MAX_COMPARED = 50  # pools and expired claims, with all workers
 
 
 Gravity = Literal["bad", "warn", "info"]
@@ -33,25 +34,30 @@ class Card(NamedTuple):
 
 def attention(site: Site, pools: Sequence[Pool], recent: RecentEvents) -> list[Card]:
     """The cards. Of pools without workers, the one with the fewest tasks is first: it may be misspelled."""
-    return sorted(_cards(site, pools, recent), key=lambda card: _GRAVITIES.index(card.gravity))
+    return sorted(_cards(site, pools, recent), key=_gravest_first)
 
 
 def _cards(site: Site, pools: Sequence[Pool], recent: RecentEvents) -> Iterator[Card]:
     services = site.services
-    now = services.clock.now()
+    now, sees_polls = services.clock.now(), services.peeking.sees_polls
     if storage_warning := services.account.warning():
         yield Card("bad", "The storage needs attention", storage_warning)
     if services.publisher.failure:
         yield Card(
             "bad", "The broker is away", "The server publishes events again once it is back.", "/ready"
         )
-    yield from _first([_lost(claim, pools, now) for claim in recent.lost_claims], "More expired claims")
+    callers = {pool.task_queue_id: pool.callers for pool in pools}
+    lost = [
+        _lost(claim, callers.get(claim.task_queue_id, ()), now, sees_polls=sees_polls)
+        for claim in recent.lost_claims[:_MAX_COMPARED]
+    ]
+    yield from _first(lost, "More expired claims", "", len(recent.lost_claims))
     waiting = sorted([pool for pool in pools if pool.oldest], key=lambda pool: (pool.oldest, pool.pending))
     yield from _without_workers(pools, waiting, now)
     if not services.processes.others():  # else events of the group may be missing here
         groups = [_stopped(group_id, states) for group_id, states in recent.stopped.items()]
         yield from _first(groups[::-1], "More stopped task groups")
-    abandoned = [pool for pool in waiting if services.peeking.sees_polls and _has_no_worker_left(pool, now)]
+    abandoned = [pool for pool in waiting if sees_polls and _has_no_worker_left(pool, now)]
     yield from _first(
         [_abandoned(pool, now) for pool in abandoned], "More pools without a worker left", "/?sort=asked"
     )
@@ -59,6 +65,10 @@ def _cards(site: Site, pools: Sequence[Pool], recent: RecentEvents) -> Iterator[
     late = [pool for pool in waiting if pool.callers and _waits(pool, now) > _OLD]
     old = [_old(pool, now) for pool in late if pool.task_queue_id not in named]
     yield from _first(old, "More pools with tasks that wait for more than five minutes", "/?sort=oldest")
+    yield from _of_workers(site, pools, now)
+
+
+def _of_workers(site: Site, pools: Sequence[Pool], now: datetime) -> Iterator[Card]:
     quarantined = sum(bool(each.quarantined_until(now)) for pool in pools for each in pool.callers)
     if quarantined:
         title = f"{_count(quarantined, 'worker is', 'workers are')} in quarantine"
@@ -81,38 +91,39 @@ def _without_workers(pools: Sequence[Pool], waiting: Sequence[Pool], now: dateti
     yield from _first(cards, "More pools without workers", "/?sort=asked", len(never))
 
 
-def _lost(claim: LostClaim, pools: Sequence[Pool], now: datetime) -> Card:
-    called = any(
-        caller.name == claim.worker and caller.last_call > claim.time
-        for pool in pools
-        for caller in pool.callers
-        if pool.task_queue_id == claim.task_queue_id
-    )
-    since = "It has called again since." if called else "It has not called since."
-    text = f"{age_words((now - claim.time).total_seconds())} ago, in {claim.task_queue_id}. {since}"
-    return Card(
-        "warn" if called else "bad",
-        f"{claim.worker} let its claim expire",
-        text,
-        f"/ui/tasks/{claim.task_id}",
-    )
+def _lost(claim: LostClaim, callers: Sequence[Caller], now: datetime, *, sees_polls: bool) -> Card:
+    workers = [caller for caller in callers if caller.name == claim.worker]
+    clients = {worker.statistics.client for worker in workers}
+    later = [caller for caller in callers if caller.last_call > claim.time]
+    gravity: Gravity = "warn"
+    if any(caller in workers for caller in later):
+        since = "It has asked for work since."
+    elif any(not caller.worker and caller.name in clients for caller in later):
+        since = "Its client has polled since, for this worker or another."
+    else:
+        gravity = "bad"
+        since = "It has not asked for work since."
+        if not sees_polls:
+            since = "It has not claimed since. This server does not see its polls of Azure."
+    text = f"{_age(claim.time, now)} ago, in {claim.task_queue_id}. {since}"
+    return Card(gravity, f"{claim.worker} let its claim expire", text, f"/ui/tasks/{claim.task_id}")
 
 
 def _stopped(group_id: str, states: Mapping[str, int]) -> Card:
     ended = " and ".join(f"{states[state]:,} {state}" for state in ("failed", "exception") if states[state])
-    text = f"{group_id}: {ended}, {states['unscheduled']:,} unscheduled, none pending or running."
+    text = f"{group_id}: {ended}, {states['unscheduled']:,} unscheduled, none pending or running"
+    text += ", by the events that this server process has in memory."
     return Card("bad", "A task group has stopped", text, f"/ui/groups/{group_id}")
 
 
 def _abandoned(pool: Pool, now: datetime) -> Card:
-    asked = duration_words((now - pool.callers[0].last_call).total_seconds())
-    text = f"The last worker asked {asked} ago. {_tasks(pool)}"
+    text = f"The last worker asked {_age(pool.callers[0].last_call, now)} ago. {_tasks(pool)}"
     return Card("warn", f"{pool.task_queue_id} has no worker left", text, _page(pool))
 
 
 def _old(pool: Pool, now: datetime) -> Card:
-    waits = duration_words(_waits(pool, now).total_seconds())
-    return Card("warn", f"A task of {pool.task_queue_id} has waited for {waits}", _tasks(pool), _page(pool))
+    waited = age_words(_waits(pool, now).total_seconds())
+    return Card("warn", f"A task of {pool.task_queue_id} has waited for {waited}", _tasks(pool), _page(pool))
 
 
 def _has_no_worker_left(pool: Pool, now: datetime) -> bool:
@@ -121,6 +132,10 @@ def _has_no_worker_left(pool: Pool, now: datetime) -> bool:
 
 def _waits(pool: Pool, now: datetime) -> timedelta:
     return now - (pool.oldest or now)
+
+
+def _age(time: datetime, now: datetime) -> str:
+    return age_words((now - time).total_seconds())
 
 
 def _tasks(pool: Pool) -> str:
@@ -132,11 +147,16 @@ def _count(count: int, one: str, more: str) -> str:
 
 
 def _first(cards: Sequence[Card], what: str, href: str = "", count: int = 0) -> Iterator[Card]:
-    """The first cards, and one for the rest."""
+    """The first of the gravest cards, and one for the rest."""
+    cards = sorted(cards, key=_gravest_first)
     yield from cards[:_MAX_CARDS]
     rest = (count or len(cards)) - _MAX_CARDS
     if rest > 0:
-        yield Card(cards[0].gravity, f"{what}: {rest:,}", "", href)
+        yield Card(cards[_MAX_CARDS].gravity, f"{what}: {rest:,}", "", href)
+
+
+def _gravest_first(card: Card) -> int:
+    return _GRAVITIES.index(card.gravity)
 
 
 def _page(pool: Pool) -> str:
