@@ -21,6 +21,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from sphinx.application import Sphinx
 
 from legacy_queue.cli.commands import commands
+from legacy_queue.cli.queue_options import QUEUE_PARAMETERS
 from legacy_queue.config.given import CONFIG, PREFIX
 from legacy_queue.config.settings import DECLARED, wire_name
 from legacy_queue.conform.rules import RULES
@@ -293,8 +294,22 @@ def settings() -> str:
 
 def command_line() -> str:
     """A section for each command."""
+    return "\n".join(_commands(_described_commands(), ()))
+
+
+def queue_options() -> str:
+    """A row for each option that chooses the queue of a command."""
+    rows = [
+        _option(option)
+        for option in _described_commands()["commands"]["status"]["params"]
+        if option["name"] in QUEUE_PARAMETERS
+    ]
+    return _table(["option", "default", "meaning"], rows)
+
+
+def _described_commands() -> Any:
     printed = subprocess.run([sys.executable, "-c", _HELP], capture_output=True, text=True, check=True).stdout
-    return "\n".join(_commands(json.loads(printed), ()))
+    return json.loads(printed)
 
 
 def _commands(info: Mapping[str, Any], above: tuple[str, ...]) -> Iterator[str]:
@@ -309,7 +324,8 @@ def _commands(info: Mapping[str, Any], above: tuple[str, ...]) -> Iterator[str]:
             each for each in command["params"] if each["param_type_name"] == "option" and not each["hidden"]
         ]
         takes_settings = any(option["name"] == CONFIG for option in options)
-        left_out = _SETTINGS if takes_settings else set()
+        calls_a_queue = any(option["name"] == "client_id" for option in options)
+        left_out = _SETTINGS if takes_settings else {*QUEUE_PARAMETERS} if calls_a_queue else set()
         rows = [
             _option(option)
             for option in options
@@ -318,6 +334,8 @@ def _commands(info: Mapping[str, Any], above: tuple[str, ...]) -> Iterator[str]:
         yield from _head(words, command)
         if takes_settings:
             yield "It takes every [setting](settings.md) as an option.\n"
+        if calls_a_queue:
+            yield "It takes the [options that choose a queue](#how-a-command-finds-the-queue).\n"
         if rows:
             yield _table(["option", "default", "meaning"], rows)
 
@@ -332,11 +350,7 @@ def _option(option: Mapping[str, Any]) -> list[str]:
     default = option["default"]
     is_shown = default not in (None, False, [], ()) and "Sentinel" not in str(default)
     variables = [option["envvar"]] if isinstance(option["envvar"], str) else option["envvar"] or []
-    choices = option["type"].get("choices", ())
-    text = [
-        escape(option["help"] or "", quote=False),
-        f"One of {', '.join(f'`{choice}`' for choice in choices)}." if choices else "",
-    ]
+    text = [escape(option["help"] or "", quote=False)]
     text += [f"Variable: {' or '.join(f'`{variable}`' for variable in variables)}." if variables else ""]
     text += ["Required." if option["required"] else ""]
     return [names, f"`{default}`" if is_shown else "", " ".join(filter(None, text))]
@@ -505,6 +519,7 @@ _GENERATORS: Mapping[str, Callable[..., str]] = {
     "parameters": parameters,
     "settings": settings,
     "commands": command_line,
+    "queue-options": queue_options,
     "events": events,
     "routing-key": routing_key,
     "rules": rules,
