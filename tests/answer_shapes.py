@@ -1,6 +1,6 @@
-"""Holds every answer and event of the test run against the shapes of its generation: of 2018, or today's.
+"""Checks the shape of every answer and event in the test run, for clients of 2018 or for today's.
 
-The tests' own process installs this, in which tests/http calls each endpoint. What is wrong fails the test
+It works in the tests' own process, in which tests/http calls every endpoint. A wrong shape fails the test
 that is running.
 """
 # ruff: noqa: SLF001
@@ -28,7 +28,7 @@ Schema = dict[str, Any]
 
 @cache
 def shapes(generation: str) -> dict[str, Schema]:
-    """The JSON schemas of answers and events, by name."""
+    """The JSON schemas of answers and events by name, from the files of this generation."""
     found: dict[str, Schema] = {}
     for name in FILES[generation]:
         lines = (Path(__file__).parent / name).read_text().splitlines()
@@ -37,7 +37,7 @@ def shapes(generation: str) -> dict[str, Schema]:
 
 
 def _read(lines: list[str], found: dict[str, Schema]) -> None:
-    """Add the shapes of the file to those found; a shape may be extended."""
+    """Add the shapes in these lines to ``found``. A shape can extend one that is there."""
     above: list[Schema] = []
     for line in lines:
         depth = (len(line) - len(line.lstrip())) // 2
@@ -76,7 +76,7 @@ def _schema(said: str) -> Schema:
 
 @cache
 def _validator(generation: str, name: str) -> Any:
-    """None if that generation says nothing of it."""
+    """A validator for this shape. None if the generation has no such shape."""
     known = shapes(generation)
     kinds = [schema for other, schema in known.items() if other.startswith(f"{name} / ")]
     schema = known.get(name) or ({"anyOf": kinds} if kinds else None)
@@ -89,16 +89,17 @@ def _validator(generation: str, name: str) -> Any:
 
 
 def fault(generation: str, name: str, value: Any) -> str | None:
-    """What is wrong with an answer of the schema, or with an event, in that generation."""
+    """What is wrong with an answer or event in this generation. None if nothing is."""
     validator = _validator(generation, name)
     if validator is None or validator.is_valid(value):
         return None
     why = "; ".join(f"{list(error.instance_path)}: {error.message}" for error in validator.iter_errors(value))
     where = " and ".join(f"tests/{file}" for file in FILES[generation])
     return (
-        f"{name} is not of {generation}: {why[:1000]}\n"
-        f"If clients of {generation} accept that, change {where}; else legacy_queue/http/schemas.py, "
-        "legacy_queue/http/schema_properties.py, or the to_wire of legacy_queue/domain/ that makes it."
+        f"{name} does not have the shape of {generation}: {why[:1000]}\n"
+        f"If clients of {generation} accept that, change {where}. Otherwise change "
+        "legacy_queue/http/schemas.py, legacy_queue/http/schema_properties.py, or the to_wire in "
+        "legacy_queue/domain/ that makes it."
     )
 
 
@@ -106,12 +107,12 @@ _found: list[str | None] = []
 
 
 def watch() -> None:
-    """Look at each answer and each event of this process."""
+    """Check each answer and each event of this process from now on."""
     checked, serve, shaped = EndpointViews._checked, EndpointViews._answer, EventPublisher._shaped
 
     def keeping(self: Any, endpoint: Any, is_open: Any, segments: Any, environ: Any, record: Any) -> Any:
         call = environ["tests.call"] = checked(self, endpoint, is_open, segments, environ, record)
-        environ.get("tests.calls", []).append(call)  # of tests/http/calls.py
+        environ.get("tests.calls", []).append(call)  # a list of tests/http/calls.py
         return call
 
     def answering(self: Any, endpoint: Any, is_open: Any, **segments: str) -> Any:
@@ -140,7 +141,7 @@ def watch() -> None:
 
 
 def faults() -> str:
-    """What was wrong since the last call."""
+    """The errors since the last call."""
     text = "\n".join(filter(None, _found))
     _found.clear()
     return text

@@ -1,7 +1,7 @@
-"""How long the tests of each folder take: pytest's own durations, and the CPU time of its processes.
+"""Measures how long the tests of each folder take: pytest's own durations, and the CPU time of all processes.
 
-The CPU time of a process that a test starts counts with the test that ends it. That of a service of the whole
-run has a line of its own, as has what pytest spends before the first test.
+If a test starts a process, the CPU time counts for the test that ends it. Services that run for the whole
+test run have a line of their own, and so does the time before the first test.
 """
 
 import os
@@ -18,8 +18,8 @@ SLOWEST = 40
 PAGE = Path(__file__).parents[1] / "CONTRIBUTING.md"
 TABLE = "<!-- `scripts/test --times` writes this table -->\n", "<!-- end of the table -->\n"
 
-# Seconds of CPU by folder in `scripts/test`, together 400. The last lines of a run name each folder that took
-# more, which fails nothing.
+# Seconds of CPU for each folder in `scripts/test`, together 400. If a folder takes more, the last lines of
+# the run name it, but nothing fails.
 BUDGETS = {
     "adapters": 18,
     "browser": 15,
@@ -53,7 +53,7 @@ _is_last = pytest.StashKey[bool]()
 
 @dataclass
 class Times:
-    """Of one folder or test: its tests, and seconds."""
+    """The tests of one folder, or one test, and the seconds that they took."""
 
     tests: set[str] = field(default_factory=set)
     wall: float = 0.0
@@ -69,7 +69,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_runtest_teardown(
     item: pytest.Item, nextitem: pytest.Item | None
 ) -> Generator[None, object, object]:
-    item.stash[_is_last] = nextitem is None  # now the services of the whole run end
+    item.stash[_is_last] = nextitem is None  # after the last test, the services of the whole run are stopped
     return (yield)
 
 
@@ -77,7 +77,7 @@ def pytest_runtest_teardown(
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Tell the report its folder, and the CPU time since the last report of this process."""
+    """Add to the report its folder, and the CPU time since the last report of this process."""
     report = yield
     now = sum(os.times()[:4])
     stash = item.config.stash
@@ -88,7 +88,7 @@ def pytest_runtest_makereport(
         measured["start"] = now
     if call.when == "teardown" and item.stash[_is_last]:
         measured["folder"] = SERVICES
-    report.__dict__["times"] = measured  # pytest-xdist passes it on
+    report.__dict__["times"] = measured  # pytest-xdist sends this to the main process
     stash[_last_cpu] = now
     return report
 
@@ -122,7 +122,7 @@ def pytest_terminal_summary(
 
 
 def _is_whole(config: pytest.Config) -> bool:
-    """Whether it is the run of `scripts/test`: no other tier, and not a part, which measures no coverage."""
+    """Whether this is a whole run of `scripts/test`: only such a run has its tiers and measures coverage."""
     option = config.option
     everything = option.markexpr == "not nightly" and not option.keyword and "tests" in config.args
     return everything and bool(option.cov_source)

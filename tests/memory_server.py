@@ -1,4 +1,4 @@
-"""Memory storage behind a real HTTP server, and the requests of a worker with signed URLs."""
+"""Memory storage behind a real HTTP server, and the requests that a worker sends to signed URLs."""
 
 import base64
 import json
@@ -37,7 +37,7 @@ from legacy_queue.stores import Blobs, Storage
 
 
 class FakeClock(Clock):
-    """Stands still until it is moved; by default it begins now."""
+    """A clock that stands still until a test moves it. By default it starts at the real time."""
 
     def __init__(self, now: datetime | None = None) -> None:
         self._now = to_milliseconds(now or datetime.now(UTC))
@@ -60,14 +60,14 @@ class FakeClock(Clock):
         self._passed += max(timedelta(0), duration)
 
     def jump(self, duration: timedelta) -> None:
-        """It is set to another time: none passes."""
+        """Set the clock to another time. No time passes on the monotonic clock."""
         self._now += duration
 
 
 def memory_storage(
     clock: Clock, queue_url: str = "http://127.0.0.1:1/azure", prefix: str = "q", key: bytes | None = None
 ) -> Storage:
-    """A new account in memory."""
+    """A new storage in memory."""
     return Storage(EmbeddedAccount(None, clock, queue_url, prefix, key=key), prefix, clock)
 
 
@@ -79,7 +79,7 @@ class MemoryTable(EmbeddedTable):
 
 
 def messages_in(account: StorageAccount, name: str) -> list[QueuedMessage]:
-    """All messages of that queue of a memory account, visible or not, in the order of their visibility."""
+    """All messages of a queue in memory, visible or not, in the order in which they become visible."""
     queue = account.queue(name)
     assert isinstance(queue, EmbeddedQueue)
     try:
@@ -89,18 +89,18 @@ def messages_in(account: StorageAccount, name: str) -> list[QueuedMessage]:
 
 
 def kept(blobs: Blobs, name: str) -> tuple[int, str, str | None] | None:
-    """Length, content type and encoding of a blob."""
+    """The length, content type and content encoding of a blob. None if there is none."""
     found = blobs.properties(name)
     return (found.length, found.content_type, found.content_encoding) if found else None
 
 
 class Quiet(WSGIRequestHandler):
     def make_environ(self) -> Any:
-        """PATH_INFO is the path as it was sent, as in the server."""
+        """PATH_INFO is the path as the client sent it, like in the server."""
         return {**super().make_environ(), "PATH_INFO": self.path.partition("?")[0]}
 
     def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
-        """Say nothing: the request line holds a SAS."""
+        """Log nothing, because the request line may have a SAS."""
 
 
 class NoFaults:
@@ -108,7 +108,7 @@ class NoFaults:
 
 
 class Unrecorded:
-    """A record that nobody reads."""
+    """A request record that nobody reads."""
 
     endpoint: str | None = None
     queue: WorkQueue | None = None
@@ -124,7 +124,7 @@ class Unrecorded:
 def memory_server(
     clock: Clock, queue_prefix: str = "q", key: bytes | None = None, slots: UploadSlots | None = None
 ) -> Iterator[Storage]:
-    """Memory storage whose signed URLs are answered, on loopback, while the context lasts."""
+    """Memory storage. While the context lasts, its signed URLs work on loopback."""
     app = Flask("memory")
     server = make_server("127.0.0.1", 0, app, threaded=True, request_handler=Quiet)
     storage = memory_storage(clock, f"http://127.0.0.1:{server.server_port}/azure", queue_prefix, key)
@@ -147,7 +147,7 @@ def memory_server(
 
 @dataclass(frozen=True)
 class Message:
-    """A polled message, as the worker reads it."""
+    """A polled message, with the fields that a worker reads from it."""
 
     task_id: str
     run_id: int
@@ -167,18 +167,18 @@ class Message:
 
     @property
     def proof(self) -> ClaimProof:
-        """The complete proof that a worker of the draft sends."""
+        """The complete proof, which workers of the draft protocol send."""
         return ClaimProof(self.lease.message_id, self.lease.receipt, self.signature)
 
     @property
     def proof_body(self) -> dict[str, Any]:
-        """The proof in a body of claimTask."""
+        """The proof as properties of a claimTask body."""
         lease = self.lease
         return {"messageId": lease.message_id, "receipt": lease.receipt, "signature": self.signature}
 
     @property
     def received(self) -> QueuedMessage:
-        """The same message, as the poller of claimWork receives it."""
+        """The same message in the form in which claimWork receives it."""
         wire = {"taskId": self.task_id, "runId": self.run_id, "signature": self.signature}
         text = base64.b64encode(json.dumps(wire).encode()).decode()
         return QueuedMessage(self.lease, text, EVER, EVER, None, 1)
@@ -200,14 +200,14 @@ def messages_of(answer: bytes) -> list[QueuedMessage]:
 
 
 def poll(poll_url: str, count: int = 1) -> list[QueuedMessage]:
-    """GET the signed poll URL as a worker does."""
+    """GET the signed poll URL, like a worker."""
     answer = requests.get(f"{poll_url}&numofmessages={count}", timeout=30)
     assert answer.status_code == 200, answer.text
     return messages_of(answer.content)
 
 
 def delete_url(template: str, lease: MessageLease) -> str:
-    """The signed delete URL with its placeholders filled in, the receipt URI-encoded."""
+    """The signed delete URL for a message. The receipt is URI-encoded."""
     return template.replace("{{messageId}}", lease.message_id).replace(
         "{{popReceipt}}", quote(lease.receipt, safe="")
     )

@@ -1,4 +1,7 @@
-"""Changes of the code, each of which breaks a promise that a test checks; ``scripts/mutants`` runs them."""
+"""Mutants: changes of the code that break a promise, so that a test must fail.
+
+``scripts/mutants`` tries them.
+"""
 
 import tomllib
 from dataclasses import dataclass
@@ -9,9 +12,9 @@ ROOT = Path(__file__).parents[1]
 
 @dataclass(frozen=True)
 class Mutant:
-    """Replacing ``old``, which occurs once in ``file``, a path in the package, by ``new`` breaks a promise.
+    """A change of the code: ``old``, which occurs once in ``file``, is replaced by ``new``.
 
-    ``breaks`` says what the product then does wrong. ``tests``, a path in tests/ or a test in one, finds it.
+    ``breaks`` says what the product then does wrong. ``tests``, a file or a test below tests/, must fail.
     """
 
     breaks: str
@@ -21,7 +24,7 @@ class Mutant:
     tests: str
 
     def applied(self, package: Path) -> str:
-        """Returns the text of the file with the change; raises ValueError if ``old`` does not occur once."""
+        """Returns the changed text of the file. Raises ValueError if ``old`` does not occur exactly once."""
         text = (package / self.file).read_text()
         times = text.count(self.old)
         if times != 1:
@@ -30,6 +33,6 @@ class Mutant:
 
 
 def mutants() -> list[Mutant]:
-    """All mutants, in the order of the list."""
+    """All mutants, in the order of scripts/mutants.toml."""
     text = (ROOT / "scripts/mutants.toml").read_text()
     return [Mutant(**entry) for entry in tomllib.loads(text)["mutant"]]

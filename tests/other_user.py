@@ -1,4 +1,4 @@
-"""Another user of the machine, whom only root can play."""
+"""Acts as another user of the machine, which only root can do."""
 
 import os
 import tempfile
@@ -12,7 +12,7 @@ OTHER = 65534
 
 
 def give_away(*paths: Path) -> None:
-    """The paths, and no link's target, belong to the other user from now on."""
+    """Let these paths belong to the other user. If a path is a link, its target is not changed."""
     if os.geteuid() != 0:
         pytest.fail("this test gives a file to another user: run it as root")
     for path in paths:
@@ -21,7 +21,7 @@ def give_away(*paths: Path) -> None:
 
 @contextmanager
 def as_other_user() -> Iterator[Path]:
-    """Be the other user, beside a folder of root's in which all may write."""
+    """Act as the other user. Yields a folder of root's in which everybody can write."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         folder.chmod(0o777)

@@ -1,6 +1,7 @@
-"""Ends what a test run has started when the run ends, also by SIGKILL: a process that outlives the run.
+"""A process that outlives a test run and kills what the run started, even if the run was killed with SIGKILL.
 
-What the tests start has the run's mark in its environment; the names of containers begin with it.
+Every process that the tests start has the run's mark in its environment. The names of their containers begin
+with it.
 """
 
 import os
@@ -15,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 MARK = "TEST_RUN"
-_LIMIT = 60.0  # seconds
+_LIMIT = 60.0  # seconds until it gives up
 _CONTAINERS = Path(__file__).parents[1] / ".containers/.installed"
 _REMOVE = """
     "$0" ps --all --quiet --filter name="^$1-" | xargs --no-run-if-empty "$0" rm --force --time 0
@@ -25,7 +26,10 @@ _REMOVE = """
 
 
 def start(environ: MutableMapping[str, str]) -> None:
-    """All processes with this environment will end with this process, or the run that it is part of."""
+    """Mark this environment.
+
+    When this process ends, or the run that it belongs to, all processes with it are killed.
+    """
     if environ.get(MARK):
         return
     mark = f"lq{secrets.token_hex(4)}"
@@ -46,7 +50,7 @@ def start(environ: MutableMapping[str, str]) -> None:
 
 
 def processes_with(part: str, text: bytes) -> list[int]:
-    """The processes with this text in their ``cmdline`` or ``environ``."""
+    """The ids of the processes with this text in their ``cmdline`` or ``environ``."""
     pids = []
     for entry in Path("/proc").iterdir():
         with suppress(OSError):
@@ -58,7 +62,7 @@ def processes_with(part: str, text: bytes) -> list[int]:
 def _main(mark: str) -> None:
     poll = select.poll()
     poll.register(sys.stdin.fileno(), select.POLLIN)
-    poll.poll()  # until the run has ended
+    poll.poll()  # returns when the run has ended
     given_up = time.monotonic() + _LIMIT
     while (pids := processes_with("environ", mark.encode())) and time.monotonic() < given_up:
         for pid in pids:

@@ -1,10 +1,10 @@
-"""RabbitMQ as a process of this one, for scripts and tests: no systemd, no root, no plugin.
+"""Runs RabbitMQ as a child process, for scripts and tests. It needs no systemd, no root and no plugins.
 
-``python -P tests/rabbitmq.py FOLDER COMMAND...`` runs a command with a broker for its events.
+``python -P tests/rabbitmq.py FOLDER COMMAND...`` runs a command with a broker for the events.
 
-It listens on nothing but its AMQP port on loopback: the Erlang node has a name, as RabbitMQ needs, but
-neither epmd nor a port for other nodes and rabbitmqctl. So any number of brokers run side by side. Debian's
-wrapper scripts are not used: they work in /usr only.
+It listens only on its AMQP port on loopback. The Erlang node has a name, which RabbitMQ needs, but there is
+no epmd, and no port for other nodes and rabbitmqctl. So any number of brokers can run at the same time.
+Debian's wrapper scripts work only in /usr, so they are not used.
 """
 
 import base64
@@ -27,31 +27,32 @@ import click
 from legacy_queue.private_folder import make_private, write_private
 from legacy_queue.server.signals import handle_stop, interrupt_on_signal
 
-HOME = Path(__file__).resolve().parents[1] / ".rabbitmq"  # where scripts/setup.sh unpacks Debian's packages
+HOME = Path(__file__).resolve().parents[1] / ".rabbitmq"  # scripts/setup.sh unpacks Debian's packages here
 _HOST = "127.0.0.1"
 _USER = "guest"
-_NODE = "rabbit@localhost"  # names the folders of its data: never to be changed
+_NODE = "rabbit@localhost"  # the folders of its data have this name, so it must never change
 _FLAGS = (
     *("-boot", "start_sasl"),
-    *("-noshell", "-eval", "spawn(fun() -> io:get_line(user, ''), init:stop() end)"),  # at the owner's end
+    # ends when its owner ends
+    *("-noshell", "-eval", "spawn(fun() -> io:get_line(user, ''), init:stop() end)"),
     *("-sname", _NODE, "-dist_listen", "false", "-start_epmd", "false"),
-    *("-erl_epmd_port", "1"),  # RabbitMQ takes this for its port; else it waits 30 s for epmd
+    *("-erl_epmd_port", "1"),  # without this port, RabbitMQ waits 30 s for epmd
     *("-syslog", "logger", "[]", "-syslog", "syslog_error_logger", "false"),
-    *("+S", "1:1", "+A", "1"),  # threads
+    *("+S", "1:1", "+A", "1"),  # few threads
     *("+sbwt", "none", "+sbwtdcpu", "none", "+sbwtdio", "none"),  # no busy waiting
     *("-s", "rabbit", "boot"),
 )
 
 
 class RabbitMQUnavailable(Exception):
-    """RabbitMQ cannot serve; the message says why and what cures it, in a sentence for a person."""
+    """RabbitMQ cannot serve. The message says why, and what to do."""
 
 
 class RabbitMQ:
-    """A RabbitMQ with its data in ``folder``: durable queues, their messages and its port survive a restart.
+    """A RabbitMQ with its data in ``folder``. Durable queues, their messages and its port survive a restart.
 
-    Its only user has a random password, which stays the same for the folder. ``settings`` are lines for
-    rabbitmq.conf. It ends with its owner, by the end of its standard input.
+    Its only user has a random password, which is kept in the folder. ``settings`` are lines for
+    rabbitmq.conf. When its owner ends, its standard input ends, and then it stops.
     """
 
     def __init__(self, folder: Path, *, settings: Mapping[str, str] | None = None) -> None:
@@ -65,11 +66,11 @@ class RabbitMQ:
 
     @property
     def url(self) -> str:
-        """Its URL. RabbitMQ lets its default user in on loopback only."""
+        """The URL of the broker. RabbitMQ accepts its default user only on loopback."""
         return f"amqp://{_USER}:{self._password}@{_HOST}:{self._port}/%2F"
 
     def start(self) -> Self:
-        """Return once it takes connections. Raises RabbitMQUnavailable."""
+        """Start it, and return when it accepts connections. Raises RabbitMQUnavailable."""
         log = self._folder / "rabbitmq.log"
         words, environment = self._command()
         with open(log, "wb") as output:
@@ -88,7 +89,7 @@ class RabbitMQ:
         return self
 
     def stop(self) -> None:
-        """Let it end. Safe to repeat."""
+        """Stop it. Repeating this is safe."""
         if self._process and self._process.stdin:
             self._process.terminate()
             self._process.stdin.close()
@@ -109,7 +110,7 @@ class RabbitMQ:
         settings = {
             "load_definitions": str(folder / "definitions.json"),
             "listeners.tcp.1": f"{_HOST}:{self._port}",
-            "log.connection.level": "error",  # else two lines for each connection
+            "log.connection.level": "error",  # otherwise it logs two lines for each connection
             **self._settings,
         }
         write_private(folder / "rabbitmq.conf", "".join(f"{k} = {v}\n" for k, v in settings.items()))
@@ -134,7 +135,7 @@ class RabbitMQ:
             "RABBITMQ_CONFIG_FILE": str(folder / "rabbitmq.conf"),
             "RABBITMQ_PLUGINS_DIR": str(folder / "parts"),
             "RABBITMQ_ENABLED_PLUGINS_FILE": str(folder / "enabled_plugins"),
-            # without these it reads the files of the machine's broker
+            # without these, it reads the files of the machine's own broker
             "RABBITMQ_ADVANCED_CONFIG_FILE": str(folder / "advanced.config"),
             "RABBITMQ_CONF_ENV_FILE": str(folder / "rabbitmq-env.conf"),
         }
@@ -142,7 +143,7 @@ class RabbitMQ:
 
 
 def _free_port(wanted: int) -> int:
-    """The wanted port, another if it is taken."""
+    """The wanted port, or another if it is taken."""
     with suppress(OSError), socket.create_server((_HOST, wanted)) as free:
         return int(free.getsockname()[1])
     return _free_port(0)
@@ -155,7 +156,7 @@ def _kept(path: Path, new: str) -> str:
 
 
 def _definitions(password: str) -> dict[str, Any]:
-    """The user of the broker, whose password is set at each start.
+    """The definition of the broker's user. The password is set at each start.
 
     Source: RabbitMQ's "Passwords", "This is the algorithm".
     """
@@ -171,7 +172,7 @@ def _definitions(password: str) -> dict[str, Any]:
 
 
 def _link_parts(plugins: Path, parts: Path) -> None:
-    """Link RabbitMQ's own parts into ``parts``: the start with all plugins takes two seconds longer."""
+    """Link RabbitMQ's own parts into ``parts``. With all plugins, a start would take two seconds longer."""
     shutil.rmtree(parts, ignore_errors=True)
     parts.mkdir(0o700)
     for path in plugins.iterdir():
@@ -180,7 +181,7 @@ def _link_parts(plugins: Path, parts: Path) -> None:
 
 
 def _find() -> tuple[Path, Path]:
-    """Erlang's erlexec and RabbitMQ's folder."""
+    """The paths of Erlang's erlexec and of RabbitMQ's folder."""
     erlang = sorted(HOME.glob("usr/lib/erlang/erts-*/bin/erlexec"))
     rabbitmq = sorted(HOME.glob("usr/lib/rabbitmq/lib/rabbitmq_server-*"))
     if erlang and rabbitmq:
@@ -189,11 +190,11 @@ def _find() -> tuple[Path, Path]:
 
 
 def _main(folder: str, *words: str) -> int:
-    """Run the command with a broker that ends after it. Returns its exit code."""
+    """Run the command with a broker, then stop the broker. Returns the command's exit code."""
     interrupt_on_signal()
     with RabbitMQ(Path(folder)) as broker:
         click.echo(f"RabbitMQ publishes the events on {broker.url} (topic exchanges).\n")
-        # in the environment, since others can read a command line
+        # the URL is in the environment, because other users can read a command line
         command = subprocess.Popen(words, env={**os.environ, "LEGACY_QUEUE_AMQP_URL": broker.url})
         handle_stop(lambda number, _: command.send_signal(number))
         return command.wait()

@@ -1,4 +1,4 @@
-"""deploy/monitoring: promtool of Debian's prometheus checks it, and its metrics are those of a server."""
+"""deploy/monitoring: promtool of Debian's prometheus checks it, and the server has all its metrics."""
 
 import re
 import subprocess
@@ -23,7 +23,7 @@ def promtool(*arguments: str, text: str = "") -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_the_alerts_fire_when_they_should_and_ask_for_metrics_that_are_served() -> None:
+def test_the_alerts_fire_when_they_should_and_use_only_metrics_that_the_server_has() -> None:
     promtool("check", "rules", "--lint-fatal", "alerts.yaml")
     promtool("test", "rules", "alerts-test.yaml")
     queue = Queue()

@@ -1,4 +1,4 @@
-"""What another user of the machine may have written is neither read nor followed nor written to."""
+"""Files and links that another user of the machine may have written are not read, followed or changed."""
 
 import os
 import stat
@@ -41,7 +41,9 @@ def test_a_folder_or_a_link_of_another_user_is_refused(tmp_path: Path, use: Call
     use(tmp_path / "data" / "inside")
 
 
-def test_a_folder_that_others_may_write_into_can_be_used_if_it_is_roots_and_is_closed_if_it_is_ours() -> None:
+def test_a_folder_that_others_can_write_to_is_accepted_if_it_is_roots_and_made_private_if_it_is_ours() -> (
+    None
+):
     with as_other_user() as shared:
         assert make_private(shared)
         write_private(shared / "file", "mine")
@@ -77,14 +79,14 @@ def test_a_file_that_another_user_may_have_written_is_refused(
     assert path.read_text() == "text"
 
 
-def test_what_is_no_file_is_refused_without_waiting_for_it(tmp_path: Path) -> None:
+def test_a_pipe_in_place_of_a_file_is_refused_without_waiting_for_it(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe", 0o600)
     with pytest.raises(OSError, match="not a regular file"):
         read_private(tmp_path / "pipe")
 
 
 @pytest.mark.parametrize("link", [os.symlink, os.link])
-def test_a_file_is_written_anew_and_not_through_a_link(
+def test_a_new_file_replaces_a_link_and_its_target_is_not_changed(
     tmp_path: Path, link: Callable[[Path, Path], None]
 ) -> None:
     (tmp_path / "theirs").write_text("theirs")

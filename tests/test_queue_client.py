@@ -1,4 +1,4 @@
-"""The client of the commands and the test kit: what it says about a request that fails."""
+"""The client of the commands and the test kit: what its errors say about a request that failed."""
 
 from collections.abc import Callable
 
@@ -27,7 +27,7 @@ REFUSAL = '{"code": "RequestConflict", "message": "it is claimed\\n---\\ndetails
         ((302, "", {"Location": "http://192.0.2.1/"}), "", NOT_A_QUEUE),
     ],
 )
-def test_a_refusal_names_server_path_status_and_code(
+def test_the_error_for_a_refused_request_names_server_path_status_and_code(
     answer: tuple[int, str], code: str, message: str
 ) -> None:
     with answering(answer) as url, pytest.raises(RequestFailed) as failed:
@@ -53,7 +53,7 @@ def test_an_error_shows_no_signature_password_or_token(check: Callable[[], objec
             client.send("GET", f"{client.base_url}/ping?sig={SECRET}", client.credentials)
     said = f"the server at {url} does not answer GET /v1/ping (ConnectionError)"
     assert str(failed.value) == (said if check is not ended else "the server has ended")
-    assert failed.value.__context__ is None  # which a report of an error may show
+    assert failed.value.__context__ is None  # a report of the error could show a context
     shown = str(failed.getrepr(style="long", showlocals=True, funcargs=True))
     assert [each for each in (SECRET, "Hawk", "urllib3") if each in shown] == []
 
@@ -62,7 +62,7 @@ def test_an_error_shows_no_signature_password_or_token(check: Callable[[], objec
     ("location", "named"),
     [("http://127.0.0.1:1/log", "http://127.0.0.1:1"), ("http://.a/log", "{url}"), ("http://[::1/", "{url}")],
 )
-def test_a_redirect_that_leads_nowhere_is_an_error_that_names_the_server(location: str, named: str) -> None:
+def test_the_error_for_a_redirect_that_leads_nowhere_names_the_server(location: str, named: str) -> None:
     away = (303, "", {"Location": f"{location}?sig={SECRET}"})
     with answering(away) as url, pytest.raises(requests.RequestException) as failed:
         list(QueueClient(f"{url}/v1", ANONYMOUS).download("/v1/log"))
@@ -71,14 +71,14 @@ def test_a_redirect_that_leads_nowhere_is_an_error_that_names_the_server(locatio
     assert SECRET not in said
 
 
-def test_a_call_is_repeated_for_as_long_as_the_caller_says_if_that_can_help() -> None:
+def test_a_call_is_repeated_until_the_time_that_the_caller_gives_if_that_can_help() -> None:
     with answering((0, ""), (503, REFUSAL), (200, "{}")) as url:
         assert QueueClient(f"{url}/v1", ANONYMOUS).call("GET", "/v1/ping", retry_until=float("inf")) == {}
     with answering((409, REFUSAL)) as url, pytest.raises(RequestFailed):
         QueueClient(f"{url}/v1", ANONYMOUS).call("GET", "/v1/ping", retry_until=float("inf"))
 
 
-def test_a_download_that_breaks_off_says_so() -> None:
+def test_the_error_for_a_download_that_breaks_off_says_so() -> None:
     with answering((200, "half", {"Content-Length": "8"})) as url:
         content = QueueClient(f"{url}/v1", ANONYMOUS).download("/v1/log")
         with pytest.raises(requests.exceptions.ChunkedEncodingError) as failed:
@@ -86,7 +86,7 @@ def test_a_download_that_breaks_off_says_so() -> None:
     assert str(failed.value) == f"the answer of {url} broke off (ChunkedEncodingError)"
 
 
-def test_each_blank_line_ends_an_event_and_what_is_cut_off_is_dropped() -> None:
+def test_each_blank_line_ends_an_event_and_an_incomplete_event_is_dropped() -> None:
     lines = [b"retry: 2000", b"", b": a comment", b"", b'data: {"a": "b: c"}', b"", b"id:2", b"", b"id: 3"]
     expected = [{"retry": "2000"}, {"": "a comment"}, {"data": '{"a": "b: c"}'}, {"id": "2"}]
     assert list(parse_events(lines)) == expected

@@ -1,4 +1,4 @@
-"""scripts/setup.sh: where packages come from, and what a start needs once they are there."""
+"""scripts/setup.sh: where packages come from, and what it needs when they are already installed."""
 
 import os
 import subprocess
@@ -19,7 +19,7 @@ SETUP = Path(__file__).parents[1] / "scripts/setup.sh"
         ({"UV_DEFAULT_INDEX": "http://of.uv/simple"}, "http://of.uv/simple"),
     ],
 )
-def test_packages_come_from_the_index_of_pip(
+def test_packages_come_from_the_index_that_pip_is_configured_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], index: str
 ) -> None:
     file = tmp_path / "pip.conf"
@@ -32,7 +32,7 @@ def test_packages_come_from_the_index_of_pip(
     assert subprocess.check_output(["bash", "-c", script], text=True).strip() == index
 
 
-def test_what_is_installed_needs_no_index_and_no_home() -> None:
+def test_if_everything_is_installed_setup_needs_no_index_and_no_home_folder() -> None:
     environ = {
         "PATH": os.environ["PATH"],
         "HOME": "/proc/none",

@@ -1,8 +1,9 @@
-"""Loaded by each Python that a test starts, whose PYTHONPATH names this folder.
+"""Every Python that a test starts loads this, because its PYTHONPATH names this folder.
 
-A test can have it slow down an import, and have it send itself a signal when it forks. For ``legacy-queue``,
-two packages are hidden that users do not have: tests installed them here, and azure-core and structlog would
-import them, which takes a seventh of a server's start.
+A test can slow down an import, and make the process send itself a signal when it forks.
+
+``legacy-queue`` does not see two packages that users do not have. The tests have them installed, and
+azure-core and structlog would import them, which takes a seventh of a server's start.
 """
 
 import os
@@ -14,11 +15,11 @@ from typing import Any
 
 if any(word.endswith(("legacy-queue", "legacy_queue")) for word in sys.orig_argv[1:4]):
     hidden: dict[str, Any] = dict.fromkeys(("aiohttp", "rich"))
-    sys.modules.update(hidden)  # importing them is an ImportError
+    sys.modules.update(hidden)  # importing them raises an ImportError
 
 
 class SlowImport:
-    """An import that takes ``seconds`` longer, and creates the file when it begins."""
+    """Makes an import take ``seconds`` longer. When the import begins, it creates the file ``mark``."""
 
     def __init__(self, name: str, seconds: float, mark: Path) -> None:
         self._name, self._seconds, self._mark = name, seconds, mark
@@ -27,7 +28,8 @@ class SlowImport:
         if name == self._name:
             end = time.monotonic() + self._seconds
             self._mark.touch()
-            while time.monotonic() < end:  # a signal just before a sleep is handled after it
+            # short sleeps, because a signal that comes just before a sleep is handled after it
+            while time.monotonic() < end:
                 time.sleep(0.05)
 
 
@@ -35,5 +37,5 @@ if name := os.environ.get("TEST_SLOW_IMPORT"):
     slow = SlowImport(name, float(os.environ["TEST_SLOW_SECONDS"]), Path(os.environ["TEST_SLOW_MARK"]))
     sys.meta_path.insert(0, slow)
 
-if number := os.environ.get("TEST_SIGNAL_AT_FORK"):  # before the callbacks of others
+if number := os.environ.get("TEST_SIGNAL_AT_FORK"):  # registered here, so that it runs before other callbacks
     os.register_at_fork(after_in_parent=partial(os.kill, os.getpid(), int(number)))

@@ -1,17 +1,17 @@
 /* This Source Code Form is subject to the terms of the Mozilla Public License, v. 2.0.
  *
- * A real JavaScript client, called from elsewhere: `node call.js 4`, `11` or `87`.
+ * Lets Python tests call a real JavaScript client: `node call.js 4`, `11` or `87`.
  *
- * Reads a line of JSON for each job on stdin, `{job, options, method, args[, query]}`, and prints a line of JSON for
- * each: `{answer}`, or `{refused: {status, body}}` for an error that the server answered with. Ends with
- * stdin. `options` are those of the client, `method` is one of the queue's.
+ * Reads one line of JSON for each job from stdin: `{job, options, method, args[, query]}`. Prints one line of JSON for
+ * each: `{answer}`, or `{refused: {status, body}}` if the server answered with an error. Ends when stdin ends.
+ * `options` are the client's options, and `method` is a method of the queue.
  */
 'use strict';
 
 const readline = require('readline');
 const { Readable, Writable } = require('stream');
 
-// not the package itself: its other half, which signs, needs what is not installed
+// not the whole package, because its other half, which signs, needs packages that are not installed
 const { Client: BlobClient } = require('remotely-signed-s3/lib/client');
 
 const jobs = {
@@ -29,7 +29,7 @@ const jobs = {
 
   signedUrl: ({ queue, method, args }) => queue.buildSignedUrl(queue[method], ...args),
 
-  // an artifact of the storage type object, from createArtifact to finishArtifact; the content in base64
+  // creates an artifact of the storage type object, from createArtifact to finishArtifact; the content is base64
   putObject: async ({ client, queue, options, args: [taskId, runId, name, body, content] }) => {
     const { credentials, storageType, ...created } = await queue.createArtifact(taskId, runId, name, body);
     const data = Buffer.from(content, 'base64');
@@ -43,7 +43,7 @@ const jobs = {
     await queue.finishArtifact(taskId, runId, name, { uploadId: created.uploadId });
   },
 
-  // the content of an artifact, in base64, and its type; or the reason of one that is an error
+  // the content of an artifact in base64 and its type, or the reason of an artifact of the type error
   download: async ({ client, queue, args: [taskId, runId, name] }) => {
     const chunks = [];
     const streamFactory = async () => new Writable({
@@ -62,7 +62,7 @@ const jobs = {
     }
   },
 
-  // an artifact of the storage type blob from a file, as the workers of 2018 uploaded them; its ETags
+  // uploads a file as an artifact of the storage type blob, like the workers of 2018; answers its ETags
   upload: async ({ queue, args: [taskId, runId, name, body, file] }) => {
     const blobs = new BlobClient({ partsize: file.partSize });
     const upload = await blobs.prepareUpload({
@@ -91,7 +91,7 @@ const jobs = {
 
 (async () => {
   const name = `taskcluster-client-${process.argv[2]}`;
-  // the newest is a module, which the Node.js of the others cannot import
+  // the newest client is an ES module, which the Node.js of the older clients cannot import
   const client = name.endsWith('-87') ? (await import(name)).default : require(name);
   for await (const line of readline.createInterface({ input: process.stdin })) {
     const { job, options, ...rest } = JSON.parse(line);

@@ -1,8 +1,9 @@
-"""A PyPI client, called from elsewhere as ``call.js`` is: taskcluster 3.0.2 or, in ``.venv``, the newest.
+"""Lets tests call a PyPI client, like ``call.js``: taskcluster 3.0.2 or, with the Python of ``.venv``, the
+newest.
 
-Reads a line of JSON for each job on stdin, ``{job, options, method, args[, query]}``, and prints a line of
-JSON for each: ``{answer}``, or ``{refused: {status, body}}`` for an error that the server answered with. Ends
-with stdin. ``options`` are the client's.
+Reads one line of JSON for each job from stdin: ``{job, options, method, args[, query]}``. Prints one line of
+JSON for each: ``{answer}``, or ``{refused: {status, body}}`` if the server answered with an error. Ends when
+stdin ends. ``options`` are the client's options.
 """
 
 import base64
@@ -24,12 +25,13 @@ def _call(queue: Any, job: dict[str, Any]) -> Any:
 
 def _signed_url(queue: Any, job: dict[str, Any]) -> str:
     *args, life = job["args"]
-    queue.options["signedUrlExpiration"] = life["expiration"]  # 3.0.2 takes an argument for the method's
+    # 3.0.2 would take it for an argument of the method
+    queue.options["signedUrlExpiration"] = life["expiration"]
     return str(queue.buildSignedUrl(job["method"], *args))
 
 
 def _put_object(queue: Any, job: dict[str, Any]) -> None:
-    """An artifact of the type object, from createArtifact to finishArtifact; the content in base64."""
+    """Create an artifact of the type object, from createArtifact to finishArtifact. The content is base64."""
     from taskcluster.upload import uploadFromBuf
 
     *run, name, body, content = job["args"]
@@ -45,7 +47,7 @@ def _put_object(queue: Any, job: dict[str, Any]) -> None:
 
 
 def _download(queue: Any, job: dict[str, Any]) -> dict[str, Any]:
-    """The content of an artifact, in base64, and its type; or the reason of one that is an error."""
+    """The content of an artifact in base64 and its type, or the reason of an artifact of the type error."""
     from taskcluster.download import downloadArtifactToBuf
 
     run = dict(zip(("taskId", "runId", "name"), job["args"], strict=True))
@@ -59,7 +61,7 @@ def _download(queue: Any, job: dict[str, Any]) -> dict[str, Any]:
 _JOBS = {
     "putObject": _put_object,
     "download": _download,
-    # the HTTP method and the route of each method that the client knows
+    # the HTTP method and the route of each method of the client
     "methods": lambda queue, _: {
         name: [entry["method"].upper(), entry["route"]] for name, entry in queue.funcinfo.items()
     },

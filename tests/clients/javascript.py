@@ -1,4 +1,4 @@
-"""The JavaScript clients, run by Node: what they sign is what this code must accept, and the reverse."""
+"""Runs the JavaScript clients with Node.js. This code must accept what they sign, and they what it signs."""
 
 import json
 import subprocess
@@ -11,7 +11,7 @@ _CLIENTS = Path(__file__).parent
 
 
 def javascript(job: str, **options: Any) -> Any:
-    """What ``sign.js`` answers to one job. A missing package fails the test and says what to do."""
+    """The answer of ``sign.js`` to one job. If a package is missing, the test fails and says what to do."""
     if not (_CLIENTS / "node_modules").is_dir():
         pytest.fail(f"{_CLIENTS}/node_modules is missing: scripts/install --services makes it.")
     run = subprocess.run(

@@ -1,10 +1,10 @@
 /* This Source Code Form is subject to the terms of the Mozilla Public License, v. 2.0.
  *
- * What the real JavaScript clients sign and bind to.
+ * Answers what the real JavaScript clients sign, and how they bind to exchanges.
  *
- * Reads a JSON array of jobs on stdin and prints the array of their results. `now` (ms) is the time
- * that a job happens at. `hawk` is "2" (what the clients of 2015 use) or "6" (those of 2018);
- * `client` is "4" or "11", of taskcluster-client.
+ * Reads a JSON array of jobs from stdin and prints the array of their results. `now` (ms) is the time of a job.
+ * `hawk` is "2", which the clients of 2015 use, or "6", which the clients of 2018 use. `client` is "4" or "11",
+ * a version of taskcluster-client.
  */
 'use strict';
 
@@ -37,10 +37,10 @@ const jobs = {
       expiry: new Date(options.expiry),
     }),
 
-  // the references that the client was built with
+  // the references that the client was generated from
   reference: ({ client, name }) => ownReference(client, name),
 
-  // what a client that is made from a reference binds a queue with: of each entry, with each of these keys
+  // how a client made from a reference binds a queue, for each entry and with each of these keys
   bindings: ({ client, reference, keys }) => {
     const events = new (clients(client).createClient(reference, 'QueueEvents'))({
       credentials: {},

@@ -1,27 +1,29 @@
-"""A Markdown page as the steps that a reader takes.
+"""Reads a Markdown page as the steps that a reader takes.
 
-Blocks marked ``sh``, ``python`` and ``js`` are run in order, in one terminal and one scratch folder. A
-``text`` block behind such a block, with no heading and no other block between them, is what it prints:
-``...`` stands for anything in a line, a line of ``...`` for any lines. ``toml`` blocks are settings, and they
-must be accepted.
+- Blocks marked ``sh``, ``python`` and ``js`` are run in order, in one terminal and one scratch folder.
+- A ``text`` block after such a block is what the block prints, unless a heading or another block is between
+  them. ``...`` stands for any text in a line, and a line of ``...`` for any lines.
+- ``toml`` blocks are settings, which the server must accept.
 
-What the reader does not see is an HTML comment, directly before a block:
+An HTML comment directly before a block, which readers do not see, changes what happens with it:
 
-- ``<!-- run: background -->``: the command goes on while the page does; the text below is waited for;
-- ``<!-- run: exit 2 -->``: the exit code of the block;
-- ``<!-- run: file NAME -->``: the block, in any language, is saved as NAME in the scratch folder;
-- ``<!-- run: sample -->``: the block is no output, or no settings;
-- ``<!-- run: stop -->``, anywhere: end the last background command;
-- ``<!-- not run: REASON -->``: the block is not run. A reason that matters to the reader is on the page too.
+- ``<!-- run: background -->``: the command keeps running, and the test waits until it prints the text below.
+- ``<!-- run: exit 2 -->``: the block must end with this exit code.
+- ``<!-- run: file NAME -->``: the block, in any language, is saved as NAME in the scratch folder.
+- ``<!-- run: sample -->``: the block is an example, not output or settings to check.
+- ``<!-- run: stop -->``, anywhere: stop the last background command.
+- ``<!-- not run: REASON -->``: the block is not run. If the reason matters to readers, the page says it too.
 
-And anywhere on the page ``<!-- needs: server rabbitmq -->``. A server is one with memory storage and
-``--control`` that several pages share; its URL is ``http://127.0.0.1:8080`` on the page, and
-``legacy-queue`` finds it as if it ran in the scratch folder. For a broker ``AMQP_URL`` is set. Ports of
-four or five digits are others when a page is tested, wherever they stand as in ``127.0.0.1:8443``,
-``--port 8443`` or ``port = 8443``.
+``<!-- needs: server rabbitmq -->``, anywhere on the page, gives it a server, a broker or both. The server has
+memory storage and ``--control``, and several pages share it. On the page, its URL is
+``http://127.0.0.1:8080``, and ``legacy-queue`` finds it as if it ran in the scratch folder. For the broker,
+``AMQP_URL`` is set.
 
-Where a block that is not run says ``pip install taskcluster==113.2.0`` or ``npm install
-taskcluster-client@11.0.0``, what follows finds that version, which the tests have installed.
+When a page is tested, ports of four or five digits are replaced by free ones if they are written like
+``127.0.0.1:8443``, ``--port 8443`` or ``port = 8443``.
+
+If a block that is not run says ``pip install taskcluster==113.2.0`` or ``npm install
+taskcluster-client@11.0.0``, the blocks after it find this version, because the tests have it installed.
 """
 
 import re
@@ -42,7 +44,7 @@ _NOT_RUN = "not run"
 
 @dataclass(frozen=True)
 class Step:
-    """A block of the page, or a mark that stands alone; ``is_output``: the output of the step before it."""
+    """A block of the page, or a mark without one. If ``is_output``, it is the output of the step before."""
 
     line: int
     language: str
@@ -56,7 +58,7 @@ class Step:
 
 
 class BadPage(Exception):
-    """What is wrong with the page, for its author."""
+    """The page is wrong. The message tells its author why."""
 
 
 @dataclass(frozen=True)
@@ -66,13 +68,15 @@ class Page:
 
 
 def read(path: Path) -> Page:
-    """Raises BadPage for a block without a language or with an unknown language, and for a mark that is
-    unknown or not before a block.
+    """Returns the steps of a page.
+
+    Raises BadPage if a block has no language or an unknown one, or if a mark is unknown or not before a
+    block.
     """
     needs: set[str] = set()
     steps = list(_steps(MarkdownIt("commonmark").parse(path.read_text()), needs))
     if unknown := needs - _NEEDS:
-        raise BadPage(f"{path} needs {unknown}: {_NEEDS} are known")
+        raise BadPage(f"{path} needs {unknown}: expected some of {_NEEDS}")
     return Page(tuple(steps), frozenset(needs))
 
 
@@ -90,7 +94,7 @@ def _steps(tokens: list[Token], needs: set[str]) -> Iterator[Step]:
                 elif value == "stop":
                     yield Step(line, "", "", value)
                 elif kind == "run" and not _MARKS.fullmatch(value):
-                    raise BadPage(f"line {line}: {value!r} is no mark that is known")
+                    raise BadPage(f"line {line}: unknown mark {value!r}")
                 else:
                     mark = value if kind == "run" else _NOT_RUN
         elif mark and token.type in ("paragraph_open", "heading_open"):
@@ -106,16 +110,16 @@ def _steps(tokens: list[Token], needs: set[str]) -> Iterator[Step]:
 def _step(token: Token, line: int, mark: str, last: Step | None) -> Step | None:
     language = token.info.split(" ")[0]
     if language.startswith("{") and not re.match(r"\{(code|literal|parsed)", language):
-        return None  # a directive
+        return None  # a directive of MyST
     if language not in RUN.keys() | SHOWN:
-        raise BadPage(f"line {line}: {token.info!r} is no language that is known here: {RUN.keys() | SHOWN}")
+        raise BadPage(f"line {line}: the language is {token.info!r}: expected one of {RUN.keys() | SHOWN}")
     follows = last is not None and last.language in RUN and last.is_run
     is_output = language == "text" and mark == "" and follows
     return Step(line, language, token.content, mark, is_output)
 
 
 def pattern(expected: str) -> re.Pattern[str]:
-    """What matches the output: ``...`` is anything in a line, a line of ``...`` any lines."""
+    """A pattern for the expected output. ``...`` matches any text in a line, a line of ``...`` any lines."""
     lines = [
         "(?:.*\n)*?"
         if line.strip() == "..."

@@ -1,4 +1,4 @@
-"""A shell in a scratch folder: its variables, folder and jobs last until the end of the page."""
+"""A shell in a scratch folder. Its variables, current folder and jobs are kept until the page ends."""
 
 import json
 import os
@@ -16,17 +16,17 @@ from tests.docs.page import RUN, Step, pattern
 from tests.process_guard import processes_with
 from tests.system.processes import LONG, environment, wait_until
 
-_COMMAND = 10 * LONG  # seconds: some take most of a minute on an idle machine
+_COMMAND = 10 * LONG  # seconds; some commands take almost a minute on an idle machine
 
 ROOT = Path(__file__).parents[2]
 CLIENTS = ROOT / "tests" / "clients"
 PYTHONS = (Path(sys.prefix), CLIENTS / ".venv")
 _PORT = re.compile(r"((?:127\.0\.0\.1|localhost|0\.0\.0\.0):|--[a-z-]*port[ =]|_PORT=|\bport = )(\d{4,5})\b")
-_CANDIDATES = iter(range(20_000 + os.getpid() % 12_000, 32_768))  # the system gives none of these to port 0
+_CANDIDATES = iter(range(20_000 + os.getpid() % 12_000, 32_768))  # the system never gives these for port 0
 
 
 def free_port() -> int:
-    """A port that no other test of this process gets; tests of other processes hardly ever get it."""
+    """A port that no other test in this process gets. Tests in other processes hardly ever get it."""
     for port in _CANDIDATES:
         with socket.socket() as tried, suppress(OSError):
             tried.bind(("127.0.0.1", port))
@@ -35,14 +35,18 @@ def free_port() -> int:
 
 
 class Terminal:
-    """``ports`` maps the page's ports to those of this run, since many pages are tested at a time."""
+    """The terminal of a page.
+
+    ``ports`` maps the page's ports to those of this run, because many pages are tested at the same time.
+    """
 
     def __init__(self, folder: Path, env: Mapping[str, str], ports: dict[str, int]) -> None:
         self._folder = folder
         self._ports = ports
         self._steps = 0
-        self._background: dict[Path, int] = {}  # outputs and process groups
-        self._mark = str(uuid.uuid4())  # in the environment of everything that the page starts
+        # the process group of each background command, by its output file
+        self._background: dict[Path, int] = {}
+        self._mark = str(uuid.uuid4())  # every process that the page starts has this in its environment
         scratch = folder / "scratch"
         (scratch / "scripts").mkdir(parents=True)
         for script in (ROOT / "scripts").iterdir():
@@ -67,7 +71,7 @@ class Terminal:
         )
 
     def take(self, step: Step, last: Path | None) -> Path | None:
-        """The file of the step's output, ``last`` if it prints nothing. Raises AssertionError."""
+        """Carry out a step. Returns the file with its output, or ``last`` if it prints nothing."""
         text = _PORT.sub(lambda match: match[1] + str(self._port(match[2])), step.text)
         if step.mark == "stop":
             self._stop()
@@ -89,7 +93,7 @@ class Terminal:
         return last
 
     def _use(self, text: str) -> None:
-        """What the page installs is installed here, in the same version."""
+        """Make the versions available that the page would install. The tests have them installed."""
         for name, version in re.findall(r"pip install ([\w-]+)==(\S+)", text):
             installed = f"lib/python*/site-packages/{name}-{version}.dist-info"
             [home] = [folder for folder in PYTHONS if [*folder.glob(installed)]]
@@ -114,7 +118,7 @@ class Terminal:
         elif step.mark.startswith("exit "):
             expected = int(step.mark.removeprefix("exit "))
             self._send(f"{take} {to_file}; echo $? {done}")
-        else:  # the first command that fails ends the shell
+        else:  # if a command fails, the shell ends
             self._send(f"set -e; {take} {to_file}\nset +e; echo 0 {done}")
         wait_until(lambda: ended.exists() or self._shell.poll() is not None, _COMMAND)
         said = output.read_text() if output.exists() else ""
@@ -132,7 +136,7 @@ class Terminal:
         self._shell.stdin.flush()
 
     def _compare(self, line: int, expected: str, output: Path) -> None:
-        """What goes on in the background may print more, and later."""
+        """Compare an output with the page. A background command may print more, and later."""
 
         def matches() -> bool:
             said = f"{output.read_text().strip()}\n"
@@ -142,7 +146,7 @@ class Terminal:
         if output in self._background:
             with suppress(TimeoutError):
                 wait_until(lambda: matches() or not self._is_alive(self._background[output]), _COMMAND)
-        assert matches(), f"line {line}: expected\n{expected}\nand printed is\n{output.read_text()}"
+        assert matches(), f"line {line}: expected\n{expected}\nbut it printed\n{output.read_text()}"
 
     def _port(self, number: str) -> int:
         if number not in self._ports:
@@ -159,7 +163,7 @@ class Terminal:
         return group in self._started().values()
 
     def close(self) -> None:
-        """End everything that the page has started."""
+        """Stop everything that the page started."""
         try:
             while self._background:
                 self._stop()
@@ -172,7 +176,7 @@ class Terminal:
             self._shell.wait(LONG)
 
     def _started(self) -> dict[int, int]:
-        """The processes of the page that live, and their groups."""
+        """The running processes of the page, and their process groups."""
         found = {}
         for pid in processes_with("environ", self._mark.encode()):
             with suppress(ProcessLookupError):

@@ -1,4 +1,4 @@
-"""The worked examples of CONTRIBUTING: the rest follows after its edits of a copy of the tree."""
+"""The edits in CONTRIBUTING are applied to a copy of the tree, and the tests show what CONTRIBUTING says."""
 
 import re
 import shutil
@@ -17,14 +17,17 @@ EDITS = [
     (edit[2], re.sub(f"^{edit[1]}", "", edit[3], flags=re.M))
     for edit in _EDIT.finditer((ROOT / "CONTRIBUTING.md").read_text())
 ]
-# what looks at each command, each page, each endpoint and each setting; and at those of the examples
-OF_SHAPE = ("tests/cli/test_help.py", "tests/http/test_ui.py", "tests/http/test_scopes.py")
+# tests about every command, page and endpoint, so also about the new ones
+OF_ALL = ("tests/cli/test_help.py", "tests/http/test_ui.py", "tests/http/test_scopes.py")
 OF_THE_FIRST_CHANGE = "tests/domain/test_authentication.py"
-WORDS = "what_is_declared or help or page or abandon or refusal_has_a_reason"
+WORDS = "the_declared or help or page or abandon or reason_of_a_refusal"
 
 
 def applied(edit: str, text: str) -> str:
-    """The text after the edit, whose lines stay, go or come: they begin with a space, - or +."""
+    """The text after the edit.
+
+    A line of the edit that begins with a space stays, with - goes, with + comes.
+    """
     lines = edit.splitlines(keepends=True)
     before = "".join(line[1:] for line in lines if line[0] in " -")
     after = "".join(line[1:] for line in lines if line[0] in " +")
@@ -32,8 +35,9 @@ def applied(edit: str, text: str) -> str:
     return text.replace(before, after) or after
 
 
-def test_after_the_edit_of_an_example_the_rest_follows(tmp_path: Path) -> None:
-    left_out = shutil.ignore_patterns("node_modules", ".venv", "*.pyc.*")  # the last while it is written
+def test_the_edits_of_the_worked_examples_have_the_effects_that_contributing_says(tmp_path: Path) -> None:
+    # the last pattern is for files that are being written
+    left_out = shutil.ignore_patterns("node_modules", ".venv", "*.pyc.*")
     for name in ("legacy_queue", "docs", "tests"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=left_out)
     for name in ("pyproject.toml", "setup.cfg"):
@@ -52,7 +56,7 @@ def test_after_the_edit_of_an_example_the_rest_follows(tmp_path: Path) -> None:
             "",
             "-k",
             WORDS,
-            *OF_SHAPE,
+            *OF_ALL,
             OF_THE_FIRST_CHANGE,
             "tests/docs/worked_example_checks.py",
         ),

@@ -1,4 +1,4 @@
-"""Every page under docs/, and README, does what it says: see tests/docs/page.py for how a page is written."""
+"""README and every page under docs/ do what they say. tests/docs/page.py explains how pages are written."""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -18,14 +18,14 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("server")
-    (folder / "data").mkdir()  # as up makes it, for the commands that look for the server there
+    (folder / "data").mkdir()  # the folder that up would make, where commands look for the server
     with serve(folder, "--storage", "memory", "--control") as running:
         yield running
 
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_everything_on_the_page_works_in_order(
+def test_the_commands_of_a_page_work_and_print_what_it_says(
     path: Path, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     page, env, ports = read(path), {}, {}
@@ -42,5 +42,5 @@ def test_everything_on_the_page_works_in_order(
                 printed = terminal.take(step, printed)
 
 
-def test_the_pages_stay_short_enough_to_be_read() -> None:
+def test_readme_and_docs_have_at_most_22_000_words() -> None:
     assert sum(len(path.read_text().split()) for path in PAGES) <= 22_000

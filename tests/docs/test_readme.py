@@ -1,4 +1,4 @@
-"""README shows what its commands print, with the ids and times of one real run."""
+"""README shows the output of its commands. Only ids and times differ, because they come from one real run."""
 
 import os
 import re
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.processes
 
 README = ROOT / "README.md"
 PROGRAM = [sys.executable, "-m", "legacy_queue"]
-VARIES = {  # from run to run
+VARIES = {  # differs from run to run
     r"\b[A-Za-z0-9_-]{22}\b": "TASK",
     r"[\d-]{10}T[\d:.]+Z|\d\d:\d\d:\d\d\.\d+": "TIME",
     r"\d+\.\d\d s|\d+h \d+m": "DURATION",
@@ -32,7 +32,7 @@ def without_ids_and_times(text: str) -> str:
 
 
 def assert_shown(command: str, printed: str) -> None:
-    """README has the command, and what it prints."""
+    """Check that README has the command followed by what it printed."""
     steps = read(README).steps
     [place] = [place for place, step in enumerate(steps) if step.text.startswith(command)]
     shown = without_ids_and_times(steps[place + 1].text)
@@ -70,5 +70,5 @@ def test_status_names_the_pool_that_was_meant(legacy_queue: LegacyQueue, tmp_pat
     assert_shown("legacy-queue status", output(command, tmp_path, variables=legacy_queue.env))
 
 
-def test_the_version_is_that_of_the_package() -> None:
+def test_the_version_in_readme_is_the_packages() -> None:
     assert f"Version {package.__version__} " in README.read_text()

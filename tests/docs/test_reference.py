@@ -1,4 +1,4 @@
-"""The reference agrees with the code; its generated parts are tested as they are built."""
+"""The reference agrees with the code. Its generated parts are checked when they are built."""
 
 import ast
 import json
@@ -24,8 +24,8 @@ print(json.dumps({name: f"{it['method'].upper()} {it['route']}" for name, it in 
 """
 
 
-def test_every_page_is_built_without_a_warning_and_fetches_nothing_from_elsewhere(tmp_path: Path) -> None:
-    """As scripts/docs builds them, in this environment, which has all of it."""
+def test_every_page_is_built_without_a_warning_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
+    """The command is the one in scripts/docs, run in this environment, which has all that it needs."""
     [line] = [line for line in (ROOT / "scripts" / "docs").read_text().splitlines() if "-m sphinx" in line]
     command = line.replace("$venv/bin/python", sys.executable).replace("$root", str(ROOT))
     command = command.replace("$target", str(tmp_path))
@@ -39,7 +39,7 @@ def test_every_page_is_built_without_a_warning_and_fetches_nothing_from_elsewher
 
 
 @pytest.mark.parametrize("version", ["3.0.2", "113.2.0"])
-def test_the_methods_of_a_published_client_are_those_it_has(version: str) -> None:
+def test_the_methods_listed_for_a_published_client_are_the_clients(version: str) -> None:
     python = Path(sys.executable) if version == "3.0.2" else python_of_today()
     ran = subprocess.run([python, "-c", _METHODS], capture_output=True, text=True, check=True, timeout=LONG)
     listed = json.loads((ROOT / "docs" / "_ext" / "clients.json").read_text())

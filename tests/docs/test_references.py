@@ -1,4 +1,4 @@
-"""Code refers to pages of docs/ and their headings that are there, and pages to paths that are there."""
+"""If code or a page refers to a page of docs/, the page and the heading exist."""
 
 import re
 import subprocess
@@ -19,7 +19,7 @@ def tracked() -> list[Path]:
 
 @cache
 def headings(page: Path) -> set[str]:
-    """The anchors that Sphinx makes of the page's headings, and the anchors that the page sets."""
+    """The anchors that Sphinx makes from the page's headings, and the anchors that the page sets itself."""
     prose = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
     titles = re.findall(r"^#+ (.*)$", prose, re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles} | set(
@@ -28,7 +28,7 @@ def headings(page: Path) -> set[str]:
 
 
 @pytest.mark.processes
-def test_each_reference_leads_to_a_page_and_a_heading() -> None:
+def test_each_reference_to_a_page_leads_to_a_page_and_heading_that_exist() -> None:
     references = {
         (str(path.relative_to(ROOT)), *reference)
         for path in tracked()

@@ -1,4 +1,4 @@
-"""The samples of docs/how-to/legacy-workers.md: the workers start with them as they stand."""
+"""Workers start with the samples of docs/how-to/legacy-workers.md as they are."""
 
 import json
 import os
@@ -22,7 +22,8 @@ pytestmark = pytest.mark.processes
 
 PAGE = read(ROOT / "docs/how-to/legacy-workers.md")
 CLIENT = {"clientId": "my-workers", "accessToken": "an-access-token-of-the-workers"}
-# scriptworker's own reading of its file and its own loop; the queue's URL is built in, so that it is replaced
+# Runs scriptworker's own code for its settings and its loop. Only the queue's URL, which is built in, is
+# replaced.
 SCRIPTWORKER = """
 import asyncio, os, sys
 import on_todays_python
@@ -53,7 +54,7 @@ def sample(language: str, word: str) -> str:
     return found
 
 
-def test_scriptworker_runs_a_task_with_the_sample(tmp_path: Path) -> None:
+def test_scriptworker_runs_a_task_with_the_sample_settings(tmp_path: Path) -> None:
     settings = sample("yaml", "task_script")
     (tmp_path / "scriptworker.yaml").write_text(settings)
     clients = {CLIENT["clientId"]: {"accessToken": CLIENT["accessToken"], "scopes": ["*"]}}
@@ -77,8 +78,8 @@ def test_scriptworker_runs_a_task_with_the_sample(tmp_path: Path) -> None:
         assert (status["state"], status["runs"][0]["workerId"]) == ("completed", names["worker_id"])
 
 
-def test_generic_worker_can_do_all_its_calls_with_the_scopes_of_the_page() -> None:
-    """It signs them all with its own credentials."""
+def test_generic_worker_can_make_all_its_calls_with_the_scopes_on_the_page() -> None:
+    """generic-worker signs every call with its own credentials."""
     own = tomllib.loads(sample("toml", "clients.my-workers"))["clients"]["my-workers"]
     queue = HttpQueue(Client("my-workers", own["accessToken"], tuple(own["scopes"])))
     credentials = Credentials("my-workers", own["accessToken"])

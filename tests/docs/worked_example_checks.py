@@ -1,4 +1,4 @@
-"""What follows from the edits of CONTRIBUTING: test_contributing.py runs this in a copy of the tree."""
+"""Checks what the edits in CONTRIBUTING add. test_contributing.py runs this in an edited copy of the tree."""
 
 import importlib
 import sys
@@ -21,20 +21,20 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture
 def reference_pages() -> Any:
-    """The module whose functions write the generated parts of the reference."""
+    """The module with the functions that write the generated parts of the reference."""
     assert Path(legacy_queue.__file__).is_relative_to(ROOT)
     sys.path.append(str(ROOT / "docs/_ext"))
     return importlib.import_module("generated")
 
 
 def completed(words: str) -> str:
-    """What the shell offers for the last of the words."""
+    """What a shell offers to complete the last of these words."""
     env = {"COMP_WORDS": f"legacy-queue {words}", "COMP_CWORD": str(len(words.split()))}
     env["_LEGACY_QUEUE_COMPLETE"] = "bash_complete"
     return printed(CliRunner().invoke(commands, env=env, prog_name="legacy-queue"))
 
 
-def test_what_is_declared_is_an_endpoint(reference_pages: Any) -> None:
+def test_the_declared_endpoint_works(reference_pages: Any) -> None:
     queue = holding("queue:abandon-task:" + TASK_ID)
     other = queue.create()
     queue.create(TASK_ID)
@@ -46,7 +46,7 @@ def test_what_is_declared_is_an_endpoint(reference_pages: Any) -> None:
     assert "/task/<taskId>/abandon" in reference_pages.endpoints()
 
 
-def test_what_is_declared_is_a_setting(reference_pages: Any, tmp_path: Path) -> None:
+def test_the_declared_setting_works(reference_pages: Any, tmp_path: Path) -> None:
     file = tmp_path / "queue.toml"
     file.write_text('pager-key = "S3CRET"')
     for words, env, source in (
@@ -62,7 +62,7 @@ def test_what_is_declared_is_a_setting(reference_pages: Any, tmp_path: Path) -> 
     assert "`pager-key`" in reference_pages.settings()
 
 
-def test_what_is_declared_is_a_command(reference_pages: Any) -> None:
+def test_the_declared_command_works(reference_pages: Any) -> None:
     assert "\n  uptime " in printed(CliRunner().invoke(commands, ["--help"]))
     assert "plain,uptime" in completed("up")
     with served() as queue:
@@ -70,7 +70,7 @@ def test_what_is_declared_is_a_command(reference_pages: Any) -> None:
     assert "## legacy-queue uptime" in reference_pages.command_line()
 
 
-def test_what_is_declared_is_a_page() -> None:
+def test_the_declared_page_works() -> None:
     queue = Queue()
     answer = shown(queue, "/ui/about")
     assert (answer.status_code, "publishes to" in answer.text) == (200, True)

@@ -1,4 +1,4 @@
-"""``python -m tests.simulation``: see ``--help``. It patches the process before anything else is imported."""
+"""``python -m tests.simulation --help`` explains it. gevent patches the process before any other import."""
 
 from gevent import monkey
 

@@ -1,7 +1,9 @@
-"""Runs of the simulated world. ``usual``: random ones, by the seeds of the tests; ``day``, unless told
-otherwise: by those of the day, too; ``kills``: a life with a kill wherever that leaves something else;
-``orders``: two calls in each order. A broken promise ends with exit code 1, after the story of what it is
-about.
+"""Run the simulated world and check every promise.
+
+``day``, the default, makes random runs with the seeds of the tests and of the day, ``usual`` only those of
+the tests. ``kills`` repeats scenarios, and kills a process at every point where a kill makes a difference.
+``orders`` repeats two concurrent calls in every order. If a promise is broken, it prints what happened to the
+task or group, and ends with exit code 1.
 """
 
 import argparse
@@ -16,33 +18,42 @@ from pathlib import Path
 
 import click
 
-from tests.simulation.exhaustive import LIVES, PAIRS, kills, orders
+from tests.simulation.kills_and_orders import PAIRS, SCENARIOS, kills, orders
 from tests.simulation.promises import Broken
 from tests.simulation.random_run import SEEDS, Outcome, Plan, faults_of, run, shrunk
 
-_OF_A_DAY = 7  # seeds
-_LINES = 80  # of a story
+_OF_A_DAY = 7  # so many seeds are added each day
+_LINES = 80  # at most so many lines of a trace are printed
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="scripts/simulate", description=__doc__)
     parser.add_argument("what", nargs="?", default="day", choices=("day", "usual", "kills", "orders"))
-    parser.add_argument("name", nargs="?", default="", help="only lives or pairs that say this")
-    parser.add_argument("--seed", type=int, action="append", help="instead of these seeds; repeatable")
-    parser.add_argument("--minutes", type=float, default=0.0, help="go on with further seeds for so long")
-    parser.add_argument("--tasks", type=int, default=Plan(0).tasks, help="of a random run (%(default)s)")
-    parser.add_argument("--processes", type=int, default=Plan(0).processes, help="of it (%(default)s)")
-    parser.add_argument("--trace", type=Path, help="write a line for each step of random runs to this file")
+    parser.add_argument(
+        "name", nargs="?", default="", help="only scenarios or pairs whose name has this text"
+    )
+    parser.add_argument("--seed", type=int, action="append", help="run only this seed; repeatable")
+    parser.add_argument("--minutes", type=float, default=0.0, help="then go on with more seeds for this long")
+    parser.add_argument(
+        "--tasks", type=int, default=Plan(0).tasks, help="tasks in a random run (%(default)s)"
+    )
+    parser.add_argument(
+        "--processes",
+        type=int,
+        default=Plan(0).processes,
+        help="server processes in a random run (%(default)s)",
+    )
+    parser.add_argument("--trace", type=Path, help="write each step of the random runs to this file")
     given = parser.parse_args()
     if given.what == "kills":
         known: set[tuple[str, ...]] = set()
-        held = _exhaust(given, LIVES, lambda name: kills(LIVES[name], known))
+        held = _try_all(given, SCENARIOS, lambda name: kills(SCENARIOS[name], known))
     elif given.what == "orders":
-        held = _exhaust(given, PAIRS, lambda name: orders(PAIRS[name]))
+        held = _try_all(given, PAIRS, lambda name: orders(PAIRS[name]))
     else:
         held = _random(given)
     sys.stdout.flush()
-    os._exit(0 if held else 1)  # the processes of the world still wait
+    os._exit(0 if held else 1)  # not sys.exit, because the processes of the world still wait
 
 
 def _seeds(given: argparse.Namespace) -> Iterator[int]:
@@ -70,29 +81,29 @@ def _random(given: argparse.Namespace) -> bool:
             broken[seed] = outcome.broken is not None
             if outcome.broken:
                 click.echo(f"BROKEN {outcome.about} {outcome.broken}")
-                if "MUTANT_UNDER_TEST" in os.environ:  # scripts/mutants needs to know no more
+                if "MUTANT_UNDER_TEST" in os.environ:  # for scripts/mutants this is enough
                     break
-                click.echo("looking for fewer tasks and faults, for some minutes ...")
-                _tell(shrunk(outcome))
+                click.echo("looking for fewer tasks and faults that still break it, for some minutes ...")
+                _show_trace(shrunk(outcome))
     again = "".join(f" --seed {seed}" for seed, is_broken in broken.items() if is_broken)
-    click.echo(f"{list(broken.values()).count(False)} of {len(broken)} seeds are clean")
+    click.echo(f"{list(broken.values()).count(False)} of {len(broken)} seeds broke nothing")
     if again:
-        click.echo(f"repeat the others: scripts/simulate{again}")
+        click.echo(f"to repeat the others: scripts/simulate{again}")
     return not again
 
 
-def _tell(outcome: Outcome) -> None:
-    """The story of a broken promise: the lines about its task."""
+def _show_trace(outcome: Outcome) -> None:
+    """Print the lines of the trace about the broken promise's task."""
     broken, plan = outcome.broken, outcome.plan
-    told = rf"\b{outcome.about}\b| p\d+ (starts|stands still|is killed)|the broker is away"
-    about = [line for line in outcome.story if re.search(told, line) and "workers.merge" not in line]
+    relevant = rf"\b{outcome.about}\b| p\d+ (starts|stands still|is killed)|the broker is away"
+    about = [line for line in outcome.trace if re.search(relevant, line) and "workers.merge" not in line]
     click.echo("\n".join(about[-_LINES:]))
     click.echo(f"BROKEN {outcome.about} {broken}")
     faults = ", ".join(plan.faults.kinds) or "no faults"
     click.echo(f"with {plan.tasks} tasks, {plan.processes} processes and {faults}")
 
 
-def _exhaust(given: argparse.Namespace, names: Iterable[str], trials: Callable[[str], Iterator[str]]) -> bool:
+def _try_all(given: argparse.Namespace, names: Iterable[str], trials: Callable[[str], Iterator[str]]) -> bool:
     chosen = [name for name in names if given.name in name]
     for name in chosen:
         done: list[str] = []

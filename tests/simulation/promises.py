@@ -1,7 +1,8 @@
-"""What was answered to whom, and whether it keeps the promises of the design; written without the services.
+"""Records which answers clients got, and checks that they and the stored rows keep the queue's promises.
 
-It knows the answers of the calls, what the broker has delivered, and what is stored. A promise that is
-broken raises Broken at once, or in ``check`` while time passes, or in ``check_end``.
+It is written without the services. It only knows the answers to the calls, the events that the broker
+delivered, and what is stored. If a promise is broken, Broken is raised immediately, or by ``check`` while
+time passes, or by ``check_end``.
 """
 
 from collections import Counter, defaultdict
@@ -21,20 +22,22 @@ from legacy_queue.ports.queue import QueueNotFound
 from legacy_queue.stores import ArtifactStore, TaskStore
 from tests.simulation.world import PREFIX, World
 
-# in which the work of a killed process goes on elsewhere: 30 s for each of three that are killed one after
-# the other, and faults of a few calls
+# The time within which another process goes on with the work of a killed one: 30 s for each of three
+# processes that are killed one after the other, and some more for failed calls.
 _PROMPT = timedelta(seconds=100)
-# in which the sweeper repairs a lost message: ten minutes pending, then up to ten until it comes. Until the
-# pool has fewer messages than tasks, it cannot know.
+# The time within which the sweeper replaces a lost message: the task must be pending for ten minutes, then it
+# takes up to ten minutes until the sweeper comes. The sweeper cannot notice while the pool has as many
+# messages as tasks.
 _SWEPT = timedelta(minutes=22)
-_NOT_HELD = timedelta(seconds=4)  # before the deadline, which ends a claim then
+# so shortly before the deadline, no message is held, because the deadline ends the claim
+_NOT_HELD = timedelta(seconds=4)
 
 RESOLVED = {"completed", "failed", "exception"}
 _Arrivals = Mapping[str, Sequence[tuple[datetime, Event]]]
 
 
 class Broken(AssertionError):
-    """A promise is broken; ``about`` is the taskId or taskGroupId."""
+    """A promise is broken. ``about`` is the taskId or taskGroupId."""
 
     def __init__(self, promise: str, about: str, why: str) -> None:
         super().__init__(f"{promise}: {about}: {why}")
@@ -43,30 +46,31 @@ class Broken(AssertionError):
 
 
 @dataclass
-class Held:
-    """A worker's right to a run, as the worker knows it."""
+class KnownClaim:
+    """A claim of a run, as its worker knows it."""
 
     worker: str
     until: datetime
 
 
 @dataclass
-class Known:
-    """What was answered about a task."""
+class KnownTask:
+    """What clients know about a task from their calls and the answers."""
 
     body: Mapping[str, Any]
-    begun: datetime  # the first createTask
-    # when createTask was answered; None while it was not
+    begun: datetime  # when the first createTask call began
+    # when createTask was answered, None before that
     created: datetime | None = None
-    holders: dict[int, Held] = field(default_factory=dict)
-    # the reports that were sent, and those that were accepted, by run
+    holders: dict[int, KnownClaim] = field(default_factory=dict)
+    # for each run, the reports that were sent and those that were accepted
     reported: dict[int, list[str]] = field(default_factory=lambda: defaultdict(list))
     accepted: dict[int, set[str]] = field(default_factory=lambda: defaultdict(set))
-    # createArtifact was answered: run and name
+    # the run and the name of each createArtifact call that was answered
     artifacts: list[tuple[int, str]] = field(default_factory=list)
-    # the calls that somebody tried that change the task whatever its state: cancel, rerun, schedule
+    # which of the calls cancel, rerun and schedule somebody has tried
     tried: set[str] = field(default_factory=set)
-    # whether it was tried to be created with another definition, and the retries of those that were answered
+    # whether somebody tried to create it with another definition, and the retries in the definitions that
+    # were accepted
     has_rival: bool = False
     answered: set[int | None] = field(default_factory=set)
     lacks_message: datetime | None = None
@@ -78,30 +82,30 @@ class Known:
 
 @dataclass
 class KnownGroup:
-    """What was answered about a group. ``sealing``: somebody has tried."""
+    """What clients know about a group. ``sealing`` means that somebody has tried to seal it."""
 
     sealing: bool = False
     sealed: datetime | None = None
 
 
 class Record:
-    """The promises that are kept in this world."""
+    """The answers in this world, and the checks of the promises."""
 
     def __init__(self, world: World) -> None:
         self._world = world
         self._tasks = TaskStore(world.account.table(f"{PREFIX}tasks"))
         self._artifacts = ArtifactStore(world.account.table(f"{PREFIX}artifacts"))
         self._stored: dict[str, Task | None] = {}
-        self.known: dict[str, Known] = {}
+        self.known: dict[str, KnownTask] = {}
         self._groups: dict[str, KnownGroup] = defaultdict(KnownGroup)
-        self._skew = timedelta(seconds=2 * world.faults.skew)  # of two clocks
-        self._gone: set[str] = set()
+        self._skew = timedelta(seconds=2 * world.faults.skew)  # two clocks may differ by this much
+        self._disconnecting: set[str] = set()
 
-    # What is answered
+    # Calls and answers
 
     def creating(self, task_id: str, body: Mapping[str, Any]) -> None:
         whole = {"taskGroupId": task_id, "dependencies": [], **body}
-        known = self.known.setdefault(task_id, Known(whole, self._world.clock.now()))
+        known = self.known.setdefault(task_id, KnownTask(whole, self._world.clock.now()))
         known.has_rival |= body.get("retries") != known.body.get("retries")
 
     def created(self, task_id: str, body: Mapping[str, Any] | None = None) -> None:
@@ -117,7 +121,7 @@ class Record:
         known.created = known.created or self._world.clock.now()
 
     def claimed(self, worker: str, answer: Mapping[str, Any], since: datetime | None = None) -> None:
-        """``since``: when the call began."""
+        """The worker has got this claim. ``since`` is when its call began."""
         task_id = answer["status"]["taskId"]
         run_id = answer["runId"]
         known = self.known[task_id]
@@ -135,12 +139,12 @@ class Record:
             if earlier < run_id and not is_over:
                 why = f"{worker} claimed run {run_id}, {held.worker} holds run {earlier} until {held.until}"
                 raise Broken("one-holder", task_id, why)
-        if since and holder is None:  # else the claim was repeated
-            # it may be repeated even so: then the answer of the first call was lost
+        if since and holder is None:  # otherwise the claim was repeated
+            # it may be a repetition even now, if the answer to the first call was lost
             task = self.stored(task_id)
             started = task.runs[run_id].started if task else None
             self._check_taken_until(task_id, run_id, until, min(since, started or since))
-        known.holders[run_id] = Held(worker, until)
+        known.holders[run_id] = KnownClaim(worker, until)
 
     def _check_taken_until(self, task_id: str, run_id: int, until: datetime, since: datetime) -> None:
         timeout = self._world.settings.claim_timeout
@@ -148,10 +152,10 @@ class Record:
         if not since + timeout - self._skew <= until <= now + timeout + self._skew:
             raise Broken("claims-end-at-takenUntil", task_id, f"run {run_id} is taken until {until} at {now}")
 
-    def gone(self, worker: str) -> str:
-        """The workerId of this worker's client that hangs up: what it claims is released, or expires."""
-        worker_id = f"{worker}-gone-{len(self._gone)}"
-        self._gone.add(worker_id)
+    def disconnecting(self, worker: str) -> str:
+        """A workerId for a client of this worker that will disconnect. Its claims are released or expire."""
+        worker_id = f"{worker}-disconnects-{len(self._disconnecting)}"
+        self._disconnecting.add(worker_id)
         return worker_id
 
     def reclaimed(self, worker: str, answer: Mapping[str, Any], since: datetime | None = None) -> None:
@@ -182,7 +186,7 @@ class Record:
         self.known[task_id].artifacts.append((run_id, name))
 
     def changing(self, task_id: str, call: str = "") -> None:
-        """The task is being changed by this call: cancel, rerun or schedule; by all if it is ""."""
+        """Somebody calls cancel, rerun or schedule for the task. With "", any of the three."""
         self.known[task_id].tried |= {call} if call else {"cancel", "rerun", "schedule"}
 
     def sealing(self, task_group_id: str) -> None:
@@ -196,7 +200,10 @@ class Record:
             known.tried.add("cancel")
 
     def canceled(self, task_group_id: str) -> None:
-        """cancelTaskGroup was answered: no task of the group is unresolved, or will be unless it is rerun."""
+        """cancelTaskGroup was answered.
+
+        From now on every task of the group is resolved, unless it is rerun.
+        """
         now = self._world.clock.now()
         for task_id, known in self._members(task_group_id).items():
             task = self.stored(task_id)
@@ -205,11 +212,11 @@ class Record:
             if task and not is_over and "rerun" not in known.tried:
                 raise Broken("a-canceled-group-has-ended", task_id, f"it is {task.state}")
 
-    def _members(self, task_group_id: str) -> Mapping[str, Known]:
+    def _members(self, task_group_id: str) -> Mapping[str, KnownTask]:
         return {task_id: known for task_id, known in self.known.items() if known.group_id == task_group_id}
 
     def refused(self, call: str, about: str, refusal: QueueError, since: datetime) -> None:
-        """A call that began at ``since`` was answered an error below 500, or one of ours."""
+        """A call that began at ``since`` was answered with an error of the queue."""
         task_id, _, run_id = about.partition("/")
         known = self.known.get(task_id)
         if refusal.status == 403 and call == "claimTask" and task_id in self._world.forged:
@@ -231,8 +238,8 @@ class Record:
             if not others and "cancel" not in known.tried and self._world.clock.now() + self._skew < deadline:
                 raise Broken("claims-end-at-takenUntil", task_id, f"{call} before {held.until}: {refusal}")
 
-    def _check_refused(self, task_id: str, known: Known, refusal: QueueError) -> None:
-        """createTask is refused for a reason that the caller knows."""
+    def _check_refused(self, task_id: str, known: KnownTask, refusal: QueueError) -> None:
+        """Check that the caller can know the reason why createTask was refused."""
         is_another = refusal.status == 409 and known.has_rival
         created = {each for each, other in self.known.items() if other.created}
         lacks = set(known.body["dependencies"]) - created - {task_id}
@@ -241,7 +248,7 @@ class Record:
             self.failed("createTask", task_id, refusal)
 
     def failed(self, call: str, about: str, error: Exception) -> None:
-        """A caller got an error that is no answer of the contract."""
+        """A caller got an error that the contract does not allow."""
         raise Broken("errors-of-the-contract", about, f"{call} raised {error!r}") from error
 
     # What is stored
@@ -256,7 +263,10 @@ class Record:
         return self._stored[task_id]
 
     def _limit(self, since: datetime, until: datetime, promised: timedelta = _PROMPT) -> timedelta:
-        """In which a thing is done that can be done since then: what stands still has its time."""
+        """Within which time something must be done that has been possible since then.
+
+        While a process stood still or the broker was away, the time does not count.
+        """
         begin, end = ((time - self._world.clock.at(0)).total_seconds() for time in (since, until))
         stalled = 0.0
         for stood_still, went_on in sorted(self._world.stalls):
@@ -271,7 +281,7 @@ class Record:
         return {task_id: task for task_id in self.known if (task := self.stored(task_id))}
 
     def check(self) -> None:
-        """Check what must be true at each moment, within the promised times."""
+        """Check what must always be true, within the promised times."""
         now = self._world.clock.now()
         tasks = self.tasks()
         visible, counts = self._messages(tasks)
@@ -302,7 +312,10 @@ class Record:
                 raise Broken("no-task-is-lost", task_id, f"created at {known.created}")
 
     def _check_lacking(self, task_id: str, run: Run, is_hidden: bool, now: datetime) -> None:
-        """``is_hidden``: too many messages hide that this one is missing."""
+        """The run is pending and has no message.
+
+        ``is_hidden``: too many other messages hide this from the sweeper.
+        """
         known = self.known[task_id]
         was_lost = task_id in self._world.forgotten
         was_lost |= any((task_id, run_id) in self._world.lost for run_id in range(run.run_id + 2))
@@ -311,13 +324,13 @@ class Record:
             raise Broken("pending-implies-offered", task_id, f"run {run.run_id} has no message")
 
     def _check_held(self, task_id: str, run: Run, visible: Collection[tuple[str, int]]) -> None:
-        """A message leads past the claim: without any server, a worker that polls ends it."""
+        """Check that a message for the next run is held, because a worker that polls it can end the claim."""
         following = {(task_id, run.run_id + 1), (task_id, run.run_id + 2)}
         if following.isdisjoint(visible) and following.isdisjoint(self._world.lost):
             raise Broken("claims-end-at-takenUntil", task_id, f"no message is held for run {run.run_id}")
 
     def _messages(self, tasks: Mapping[str, Task]) -> tuple[dict[tuple[str, int], datetime], Counter[str]]:
-        """From when on a message for a task's run is visible; and how many messages there are, by pool."""
+        """When the first message for each run becomes visible, and how many messages each pool has."""
         visible: dict[tuple[str, int], datetime] = {}
         counts: Counter[str] = Counter()
         is_open = [task.work_queue for task in tasks.values() if not task.is_resolved]
@@ -337,7 +350,7 @@ class Record:
                     visible[task_id, run_id] = min(since, visible.get((task_id, run_id), since))
         return visible, counts
 
-    # What has been, at the end
+    # Checks at the end
 
     def check_end(self) -> None:
         """Check what must be true once every task is resolved and all work is done."""
@@ -379,33 +392,31 @@ class Record:
                 raise Broken("claims-end-at-takenUntil", task.task_id, f"run {run_id} ended at {ended}")
 
     def _check_events(self, task: Task, delivered: Sequence[tuple[datetime, Event]]) -> None:
-        """Each event of the task's life has come in time, first arrivals in the order of that life, and no
-        other.
-        """
-        life = _life(task)
+        """Check that each event of the task came in time and no other came, first arrivals in order."""
+        expected = _expected_events(task)
         came: dict[tuple[str, Any], datetime] = {}
         for time, event in delivered:
             run_id = event.payload.get("runId")
             worker = task.runs[run_id].worker if run_id is not None and run_id < len(task.runs) else None
             worker_id = event.payload.get("workerId")
             is_other = worker_id not in (None, worker and worker.worker_id)
-            if is_other and worker_id in self._gone:
+            if is_other and worker_id in self._disconnecting:
                 continue
             if event.exchange != "artifact-created":
                 came.setdefault(_name(event), time)
             if is_other:
                 raise Broken("each-event-is-true", task.task_id, f"{event}, and its worker was {worker}")
-        if wrong := [event for event in came if event not in life]:
-            raise Broken("each-event-is-true", task.task_id, f"{wrong}, and its life was {life}")
+        if wrong := [event for event in came if event not in expected]:
+            raise Broken("each-event-is-true", task.task_id, f"{wrong} came, expected {expected}")
         if task.task_id in self._world.forgotten:
-            return  # nobody knows which events a process had to publish when it died
-        if missing := [event for event in life if event not in came]:
-            raise Broken("each-event-arrives", task.task_id, f"{missing} of {life}")
-        # the times of a run and of a change of priority are those of two clocks
-        ordered = [name for name in life if not (self._skew and name[0] == "task-priority-changed")]
+            return  # the row of a dead process was lost, so nobody knows which events it had to publish
+        if missing := [event for event in expected if event not in came]:
+            raise Broken("each-event-arrives", task.task_id, f"{missing} of {expected}")
+        # the times of a run and of a change of priority can come from two different clocks
+        ordered = [name for name in expected if not (self._skew and name[0] == "task-priority-changed")]
         if [name for name in came if name in ordered] != ordered:
-            raise Broken("first-arrivals-in-order", task.task_id, f"{[*came]}, and its life was {[*life]}")
-        for name, happened in life.items():
+            raise Broken("first-arrivals-in-order", task.task_id, f"{[*came]}, expected {[*expected]}")
+        for name, happened in expected.items():
             if happened and self._is_late(happened, came[name]):
                 raise Broken("each-event-arrives", task.task_id, f"{name} of {happened} came at {came[name]}")
 
@@ -455,11 +466,11 @@ class Record:
             groups[task.definition.task_group_id].append(task)
         for group_id, members in groups.items():
             if any(task.task_id in self._world.forgotten for task in members):
-                continue  # the sweeper resolves it, when its next look at the task is due
+                continue  # the sweeper resolves it when it next looks at the task
             came = [time for time, _ in events[f"group {group_id}"]]
             last = max(run.resolved for task in members for run in task.runs[-1:] if run.resolved)
             after = [time for time in came if time >= last - self._skew]
-            # the sweeper ends what a rerun has left that was not written
+            # if a rerun was not written, the sweeper removes what it has left
             is_rerun = any("rerun" in self.known[task.task_id].tried for task in members)
             if not after or self._is_late(last, after[0], _SWEPT if is_rerun else _PROMPT):
                 raise Broken("groups-are-resolved", group_id, f"the last task ended at {last}: {came}")
@@ -468,7 +479,7 @@ class Record:
                     self._check_was_resolved(task, time)
 
     def _check_was_resolved(self, task: Task, time: datetime) -> None:
-        """The task was resolved when task-group-resolved came, or had only just become active."""
+        """Check that, when task-group-resolved came, the task was resolved or had only just become active."""
         known = self.known[task.task_id]
         active = known.created
         for run in task.runs:
@@ -481,7 +492,7 @@ class Record:
             active = None
 
     def _events(self) -> dict[str, list[tuple[datetime, Event]]]:
-        """What came, by taskId, or "group" and taskGroupId."""
+        """The events that came, by taskId, or by "group" and the taskGroupId."""
         found: dict[str, list[tuple[datetime, Event]]] = defaultdict(list)
         for time, event in self._world.broker.delivered:
             at = self._world.clock.at(time)
@@ -509,32 +520,32 @@ class Record:
                 raise Broken("nothing-left-over", f"p{process.number}", f"{count} tasks in the ledger")
 
 
-def _life(task: Task) -> dict[tuple[str, Any], datetime | None]:
-    """The events of a task that has ended, and their times, in their order."""
-    life: dict[tuple[str, Any], datetime | None] = {("task-defined", None): None}
+def _expected_events(task: Task) -> dict[tuple[str, Any], datetime | None]:
+    """The events that a resolved task must have had, in order, with their times."""
+    expected: dict[tuple[str, Any], datetime | None] = {("task-defined", None): None}
     changes = list(task.priority_changes)
 
     def change(before: datetime | None) -> None:
         while changes and (before is None or changes[0].changed < before):
             changed = changes.pop(0)
-            life["task-priority-changed", (changed.old, changed.new)] = changed.changed
+            expected["task-priority-changed", (changed.old, changed.new)] = changed.changed
 
     for run, later in zip(task.runs, [*task.runs[1:], None], strict=True):
         change(run.scheduled)
         if run.reason_created != "exception":
-            life["task-pending", run.run_id] = run.scheduled
+            expected["task-pending", run.run_id] = run.scheduled
         if run.worker:
             change(run.started)
-            life["task-running", run.run_id] = run.started
+            expected["task-running", run.run_id] = run.started
         change(run.resolved)
         if later is None or later.reason_created == "rerun":
-            life[f"task-{run.state}", run.run_id] = run.resolved
+            expected[f"task-{run.state}", run.run_id] = run.resolved
     change(None)
-    return life
+    return expected
 
 
 def _name(event: Event) -> tuple[str, Any]:
-    """The event's exchange, and which one of the task it is."""
+    """The event's exchange, and what tells it from other events of the task in this exchange."""
     payload = event.payload
     match event.exchange:
         case "task-defined":

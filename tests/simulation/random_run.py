@@ -1,4 +1,4 @@
-"""A run of the world by a seed: tasks, workers and faults for some minutes, then calm until all has ended."""
+"""A random run, decided by its seed: some minutes of tasks, workers and faults, then calm until the end."""
 
 from collections.abc import Callable, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -30,17 +30,18 @@ FAULTS = Faults(
     frozen=0.0005,
     away_every=60,
 )
-# The seeds of the everyday run find the mutants that no kill and no order finds.
+# With these seeds, the tests find the mutants that kills and orders do not find.
 SEEDS = (1, 2, 3)
 _CHECK_EVERY = 5.0  # seconds
 _CALM_CHECK_EVERY = 15.0
-_EXPIRED = 8 * 24 * 3600.0  # groups last up to the end of the day, dependencies six days
-_TWO_PASSES = 3700.0  # of the periodic jobs
-_SLOW = Intervals(*[timedelta(minutes=1)] * 4)  # of a process that has nothing else to do
+# by then everything has expired: groups at the end of the day, dependencies after six days
+_EXPIRED = 8 * 24 * 3600.0
+_TWO_PASSES = 3700.0  # seconds for two passes of the periodic jobs
+_SLOW = Intervals(*[timedelta(minutes=1)] * 4)  # for a process that has nothing else to do
 
 
 def faults_of(seed: int) -> Faults:
-    """In every third run the clocks of the processes are wrong by up to a minute."""
+    """The faults of this run. In every third run the clocks of the processes are wrong by up to a minute."""
     return FAULTS if seed % 3 else replace(FAULTS, skew=60)
 
 
@@ -50,23 +51,23 @@ class Plan:
     tasks: int = 200
     processes: int = 6
     faults: Faults = FAULTS
-    seconds: float = 240.0  # in which the tasks are created
+    seconds: float = 240.0  # during this time the tasks are created
 
 
 @dataclass
 class Outcome:
-    """What a run has shown. ``broken`` is the promise that was broken, if any; ``story`` its lines."""
+    """The result of a run. If a promise was broken, ``broken`` says which, and ``trace`` has all steps."""
 
     plan: Plan
     broken: Broken | None
     calls: int
     kills: int
-    # the name of the broken promise's task in the story
+    # the name in the trace for the task of the broken promise
     about: str = ""
-    story: list[str] = field(repr=False, default_factory=list)
+    trace: list[str] = field(repr=False, default_factory=list)
 
 
-ERRORS: list[str] = []  # that the services have logged with a traceback: none is expected
+ERRORS: list[str] = []  # errors and tracebacks that the services logged; none is expected
 
 
 def _log(_logger: Any, method: str, entry: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
@@ -79,7 +80,10 @@ structlog.configure(processors=[structlog.processors.format_exc_info, _log])
 
 
 def run(plan: Plan, note: Callable[[str], None] | None = None) -> Outcome:
-    """Run the plan; ``note`` gets each line of its story. A run that breaks a promise is run again for it."""
+    """Run the plan.
+
+    ``note`` gets each step. If a promise is broken, the plan is run again to get the trace.
+    """
     trial = _Run(plan, note)
     try:
         trial.run()
@@ -87,13 +91,13 @@ def run(plan: Plan, note: Callable[[str], None] | None = None) -> Outcome:
     except Broken as found:
         broken = found
     world = trial.world
-    story: list[str] = []
+    trace: list[str] = []
     if broken:
         world.note(f"BROKEN {broken}")
         if not note:
-            run(plan, story.append)
+            run(plan, trace.append)
     about = world.named(broken.about) if broken else ""
-    return Outcome(plan, broken, world.calls.total(), world.kills, about, story)
+    return Outcome(plan, broken, world.calls.total(), world.kills, about, trace)
 
 
 class _Run:
@@ -125,7 +129,8 @@ class _Run:
             world.spawn(self._lose_broker)
         world.run(plan.seconds * 1.5)
         self._calm()
-        # what waits for a dependency that did not complete needs no worker, and ends at its deadline
+        # unscheduled tasks whose dependency was not completed need no worker, and are resolved at their
+        # deadline
         self._wait_until_all_in(("unscheduled",))
         for worker in self._workers:
             worker.is_stopped = True
@@ -147,10 +152,10 @@ class _Run:
             raise Broken("no-error-is-logged", "", ERRORS[0])
 
     def _wait_until_all_in(self, states: Sequence[str]) -> None:
-        """Wait until each task is resolved, or in one of the states."""
+        """Wait until every task is resolved or in one of these states."""
         while not all(task.is_resolved or task.state in states for task in self.record.tasks().values()):
             if self.world.time.now > EXPIRES.total_seconds():
-                return  # the record says what has not ended
+                return  # the record will say which task is not resolved
             self.world.run(self.world.time.now + _CALM_CHECK_EVERY)
 
     def _check(self) -> None:
@@ -159,7 +164,7 @@ class _Run:
             self.record.check()
 
     def _calm(self) -> None:
-        """No more faults; two processes are enough from now on."""
+        """From now on there are no faults, and only two processes."""
         self._is_calm = True
         self.world.faults = Faults(skew=self.plan.faults.skew)
         for worker in self._workers:
@@ -171,7 +176,7 @@ class _Run:
             self.world.new_process()
 
     def _replace_killed(self) -> None:
-        """Start a process for each that was killed, some seconds later."""
+        """Some seconds after a process was killed, start another."""
         while not self._is_calm:
             self.world.time.sleep(self.world.random("births").uniform(0, 10))
             if len(self.world.alive) < self.plan.processes and not self._is_calm:

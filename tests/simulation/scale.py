@@ -1,15 +1,17 @@
-"""What tasks cost on Azure: the real services on virtual time; run by scripts/scale.
+"""What tasks cost on Azure. scripts/scale runs this: the real services on virtual time.
 
-Tasks come at a rate. Each waits for a while, a worker polls its signed URL and claims it at any server, and
-reports it after a while. Calls a task are those of the servers; the polls of workers come beside them.
+Tasks are created at a rate. Each task waits for a while. Then a worker polls its signed URL, claims the task
+at any server, and reports it after a while. "Calls a task" are the servers' calls to Azure. The workers'
+polls are counted separately.
 
-Rate and limits are scaled down together, so that --tasks are simulated. Then fewer calls come at the same
-time in a server, which could share a write of its row: calls a task are an upper bound. A real scale of 1
-needs --tasks of rate x 56. Prices are inputs: look yours up.
+Rate and limits are scaled down together, so that only --tasks tasks have to be simulated. Then fewer calls
+come to a server at the same time, and fewer of them share a write of its row. So "calls a task" is an upper
+bound. For a scale of 1, set --tasks to 56 times the rate. Prices are inputs: look yours up.
 
-Azure limits the rows of a partition. A batch counts with all its rows, a page as one. The limit is for rows
-of 1 KiB: so the hottest partition of each table is printed with the KiB that are written there, too. What a
-server reads once in some seconds, as the record of a pool, counts too often at a small scale.
+Azure limits the rows a second of a partition. A batch counts with all its rows, a page counts as one. The
+limit is for rows of 1 KiB, so for the hottest partition of each table, the KiB a second that are written are
+printed too. Reads that a server makes once every few seconds, such as the record of a pool, count too often
+at a small scale.
 """
 
 import argparse
@@ -42,30 +44,31 @@ from tests.simulation.world import PREFIX, SETTINGS, Call, ConnectionLost, Proce
 Result = TypeVar("Result")
 
 PROVISIONER = "p"
-POLLS = "polls"  # of workers
+POLLS = "polls"  # the workers' polls
 LOADS = ("10x1", "10x3", "100x3", "100x6", "1000x10", "1000x32", "5000x32")
-# name, default, what it is: each is an option. The limits are those of Azure's "Scalability and performance
-# targets" of queues and tables.
+# The name, default and help of each option. The limits are from Azure's "Scalability and performance targets"
+# for queues and tables.
 NUMBERS = (
-    ("tasks", 3000, "that are simulated"),
-    ("pause", 12.0, "seconds before a claim, and before a report"),
-    ("seconds", 20.0, "that are counted"),
-    ("pools", 20, "of the tasks"),
-    ("cpu", 23.0, "ms of a server for a task, as scripts/bench measures on Azurite"),
-    ("busy", 0.7, "of a core of each server"),
-    ("queue-price", 0.4, "$ for a million calls of queues"),
-    ("table-price", 0.036, "$ for a million calls of tables"),
-    ("seed", 1, ""),
-    ("queue", 2000.0, "calls a second of a queue"),
-    ("partition", 2000.0, "calls a second of a partition of a table"),
-    ("account", 20000.0, "calls a second of an account"),
-    ("retry-after", 1.0, "seconds"),
-    ("queue-latency", 0.008, "seconds, on average"),
-    ("table-latency", 0.006, "seconds, on average"),
+    ("tasks", 3000, "how many tasks to simulate"),
+    ("pause", 12.0, "seconds between creation and claim, and between claim and report"),
+    ("seconds", 20.0, "for how many seconds to count"),
+    ("pools", 20, "how many pools the tasks are in"),
+    ("cpu", 23.0, "ms of CPU that a server needs for a task, as scripts/bench measures on Azurite"),
+    ("busy", 0.7, "which share of a core each server may use"),
+    ("queue-price", 0.4, "price of a million calls of queues, in $"),
+    ("table-price", 0.036, "price of a million calls of tables, in $"),
+    ("seed", 1, "seed of the random numbers"),
+    ("queue", 2000.0, "limit of calls a second for a queue"),
+    ("partition", 2000.0, "limit of rows a second for a partition of a table"),
+    ("account", 20000.0, "limit of calls a second for an account"),
+    ("retry-after", 1.0, "seconds that Azure asks to wait after a 503"),
+    ("queue-latency", 0.008, "seconds that a call of a queue takes on average"),
+    ("table-latency", 0.006, "seconds that a call of a table takes on average"),
 )
-_BURST = 1.0  # seconds: what was not used for so long may be used at once
-_DELAYS = {"queue": (0.1, 1.0), "table": (0.1, 0.2), "blob": (0.1, 1.0)}  # of the adapter, before each retry
-_REFUSED_AFTER = 0.004  # seconds
+_BURST = 1.0  # seconds; the calls that were not used in this time can be made at once
+# seconds that the adapter waits before each retry
+_DELAYS = {"queue": (0.1, 1.0), "table": (0.1, 0.2), "blob": (0.1, 1.0)}
+_REFUSED_AFTER = 0.004  # seconds until a 503 comes
 _TRIES = 5
 _IDLE = 20.0  # seconds before the first task
 _MONTH = 30 * 86400
@@ -73,17 +76,20 @@ _SETTINGS = replace(
     SETTINGS,
     claim_timeout=timedelta(minutes=20),
     poll_visibility=timedelta(minutes=5),
-    max_polls=32,  # as wiring has it for Azure
+    max_polls=32,  # the same as in wiring for Azure
 )
 
 
 class Simulation:
-    """Servers under Azure's limits, and their clients.
+    """Servers that use Azure within its limits, and their clients.
 
-    A call that is above a limit is answered 503, and sent again as often as the adapter does it. ``sent``
-    counts requests by service, what they do, and their queue or partition; ``rows`` those of each partition,
-    ``written`` their bytes; ``refused`` the requests that were answered 503. ``waits`` are the seconds from
-    create to claim. With ``scale`` all limits are so many times as high.
+    A call above a limit is answered with 503, and repeated as often as by the adapter.
+
+    - ``sent`` counts the requests by service, kind, and queue or partition.
+    - ``rows`` counts the rows of each partition, and ``written`` the bytes written there.
+    - ``refused`` counts the requests that were answered with 503.
+    - ``waits`` has the seconds from create to claim.
+    - All limits are multiplied by ``scale``.
     """
 
     def __init__(self, options: argparse.Namespace, servers: int, scale: float) -> None:
@@ -107,14 +113,14 @@ class Simulation:
         self._workers = 0
 
     def clear(self) -> None:
-        """Count anew."""
+        """Set all counts to zero."""
         for counter in (self.sent, self.rows, self.written):
             counter.clear()
         self.refused = 0
         self.waits.clear()
 
     def admit(self, call: Call) -> None:
-        """Return when Azure serves the call; raises ServiceUnavailable as the adapter does."""
+        """Wait until Azure serves the call. Raises ServiceUnavailable, like the adapter."""
         if call.service in _DELAYS:
             delays = () if call.method == "receive" else _DELAYS[call.service]
             rows = changed_rows(call)
@@ -125,7 +131,7 @@ class Simulation:
     def send(
         self, service: str, name: str, place: str, delays: tuple[float, ...] = (), rows: int = 1
     ) -> None:
-        """As ``admit``, for a client that sends a request again after each of the delays."""
+        """Send a request, and repeat it after each of the delays if Azure does not serve it."""
         for delay in (*delays, None):
             self.sent[service, name, place] += 1
             if service == "table":
@@ -158,12 +164,12 @@ class Simulation:
         return average * self.world.random("latency").uniform(0.5, 1.5)
 
     def server(self, task_id: str) -> Process:
-        """Where the load balancer sends a call about that task."""
+        """The server to which the load balancer sends a call about this task."""
         by_path = random.Random(task_id) if self.options.routing == "path" else self.random
         return by_path.choice(self.servers)
 
     def ask(self, task_id: str, act: Callable[[Services], Result]) -> Result | None:
-        """The answer, None for none after all tries."""
+        """The answer of a server. None if all tries failed."""
         for number in range(_TRIES):
             with suppress(ServiceUnavailable, ConnectionLost):
                 return self.server(task_id).request(act)
@@ -171,8 +177,8 @@ class Simulation:
         self.failed += 1
         return None
 
-    def life(self, worker_type: str) -> None:
-        """A task is created and waits; then a worker polls the oldest and runs it."""
+    def run_task(self, worker_type: str) -> None:
+        """Create a task and let it wait. Then a worker polls for the oldest task of the pool and runs it."""
         begun = self.time.now
         task_id = self.world.task_id()
         now = self.world.clock.now()
@@ -196,7 +202,7 @@ class Simulation:
 
     def _report(self, task_id: str, run_id: int) -> None:
         def report(server: Services) -> object:
-            server.tasks.recall(task_id)  # for its scopes
+            server.tasks.recall(task_id)  # like a request, which needs the task to check its scopes
             return server.tasks.report(task_id, run_id, "completed", "completed")
 
         self.ask(task_id, report)
@@ -217,12 +223,12 @@ class Simulation:
         def claim(server: Services) -> object:
             return server.claims.claim(server.tasks.recall(task_id), run_id, worker, proof, "worker")
 
-        with suppress(QueueError):  # a duplicate
+        with suppress(QueueError):  # the message was a duplicate
             return self.ask(task_id, claim)
         return None
 
     def _poll(self, worker_type: str) -> QueuedMessage | None:
-        """A message of the pool, None if there is none for a long time."""
+        """Poll for a message of the pool. None if there is none for a long time."""
         queue = WorkQueue(PROVISIONER, worker_type, "lowest").name(PREFIX)
         for number in range(30):
             with suppress(ServiceUnavailable, QueueNotFound):
@@ -236,7 +242,7 @@ class Simulation:
 
 
 def changed_rows(call: Call) -> list[Mapping[str, Any]]:
-    """The values of each row that the call writes or deletes; none if it reads."""
+    """The values of each row that the call writes or deletes. Empty if the call reads."""
     if call.method == "batch":
         return [change.values for change in call.words[1]]
     if call.method in ("insert", "put", "merge"):
@@ -245,7 +251,7 @@ def changed_rows(call: Call) -> list[Mapping[str, Any]]:
 
 
 def row_size(values: Mapping[str, Any]) -> int:
-    """Bytes, of which Azure counts two for each character."""
+    """The size of a row in bytes. Azure counts two for each character."""
     return sum(
         2 * len(name) + (2 * len(value) if isinstance(value, str) else 8) for name, value in values.items()
     )
@@ -253,8 +259,10 @@ def row_size(values: Mapping[str, Any]) -> int:
 
 @dataclass
 class Found:
-    """``row`` is one of the table. ``kinds``: calls a task by what they do. ``hottest``: for each table its
-    hottest partition, in rows a second and KiB a second.
+    """The result for one load.
+
+    ``row`` is its row in the printed table. ``kinds`` are the calls a task by kind. ``hottest`` has the rows
+    a second and KiB a second of the hottest partition of each table.
     """
 
     row: dict[str, str]
@@ -263,8 +271,8 @@ class Found:
 
 
 def load(options: argparse.Namespace, rate: float, servers: int) -> Found:
-    """Simulate so many tasks a second."""
-    begin = _IDLE + 3 * options.pause  # most tasks that have begun by then have ended
+    """Simulate ``rate`` tasks a second."""
+    begin = _IDLE + 3 * options.pause  # by then the numbers of new and of completed tasks are about the same
     scale = min(1.0, options.tasks / (rate * (begin - _IDLE + options.seconds)))
     simulation = Simulation(options, servers, scale)
     world = simulation.world
@@ -273,14 +281,14 @@ def load(options: argparse.Namespace, rate: float, servers: int) -> Found:
     def create_tasks() -> None:
         nonlocal made
         while True:
-            world.spawn(functools.partial(simulation.life, f"w{made % options.pools}"))
+            world.spawn(functools.partial(simulation.run_task, f"w{made % options.pools}"))
             made += 1
             world.time.sleep(simulation.random.expovariate(rate * scale))
 
-    world.run(_IDLE / 2)  # the servers have begun
+    world.run(_IDLE / 2)  # until the servers have started
     simulation.clear()
     world.run(_IDLE)
-    # what servers do without tasks is not scaled
+    # calls that the servers make without any tasks are not scaled
     part = (1 - scale) * options.seconds / (_IDLE / 2)
     beside = {key: count * part for key, count in simulation.sent.items()}
     beside_rows = {place: count * part for place, count in simulation.rows.items()}
@@ -330,8 +338,8 @@ def load(options: argparse.Namespace, rate: float, servers: int) -> Found:
 
 
 def plot(loads: Sequence[str], kinds: Sequence[Counter[str]], file: Path) -> None:
-    """Calls a task, by the table or queue."""
-    import pygal  # only for a picture
+    """Draw the calls a task by table and queue."""
+    import pygal  # imported here because only a picture needs it
 
     title = "calls a task"
     chart = pygal.StackedBar(js=(), no_prefix=True, title=title, x_title="tasks/s, servers", x_labels=loads)
@@ -376,7 +384,12 @@ def parsed() -> argparse.Namespace:
     parser.add_argument(
         "--load", nargs="*", type=pair, metavar=metavar, default=default, help=" ".join(LOADS)
     )
-    parser.add_argument("--routing", choices=("any", "path"), default="any", help="path: by the task")
+    parser.add_argument(
+        "--routing",
+        choices=("any", "path"),
+        default="any",
+        help="path: all calls about a task go to the same server",
+    )
     parser.add_argument("--plot", type=Path, metavar="FILE", help="also draw calls a task, as SVG")
     for name, value, what in NUMBERS:
         parser.add_argument(f"--{name}", type=type(value), default=value, help=f"{what} (%(default)s)")

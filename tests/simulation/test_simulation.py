@@ -1,4 +1,4 @@
-"""Each order of two calls, a kill at each place of a life, and random runs with all faults break no promise.
+"""No promise is broken by any order of two calls, by a kill at any point, or in random runs with all faults.
 
 The simulation runs in a process of its own, which gevent patches.
 """
@@ -14,8 +14,8 @@ pytestmark = [pytest.mark.processes, pytest.mark.timeout(600)]
 
 
 def simulate(*words: str) -> str:
-    """What the command prints; fails, with all of it, where a promise is broken."""
-    # a hash of strings that differs from run to run would show that something depends on it
+    """Run the simulation. Returns what it prints. If a promise is broken, the test fails with this output."""
+    # a random hash seed shows if a result depends on the hash of strings
     env = {**os.environ, "PYTHONHASHSEED": "random"}
     command = [sys.executable, "-m", "tests.simulation", *words]
     done = subprocess.run(command, capture_output=True, text=True, env=env)
@@ -24,13 +24,13 @@ def simulate(*words: str) -> str:
     return done.stdout
 
 
-def test_each_order_of_two_calls_breaks_no_promise() -> None:
+def test_no_order_of_two_calls_breaks_a_promise() -> None:
     said = simulate("orders").splitlines()
     assert len(said) == 10
     assert all(int(line.split()[-2]) > 1 for line in said), said
 
 
-def test_a_kill_at_each_place_of_a_life_breaks_no_promise() -> None:
+def test_no_kill_at_any_point_of_a_scenario_breaks_a_promise() -> None:
     said = simulate("kills").splitlines()
     assert len(said) == 13
     assert all(int(line.split()[-2]) > 5 for line in said), said
@@ -39,13 +39,14 @@ def test_a_kill_at_each_place_of_a_life_breaks_no_promise() -> None:
 def test_three_random_runs_break_no_promise() -> None:
     *runs, _ = simulate("usual").splitlines()
     assert len(runs) == 3
-    assert all(int(line.split()[4]) > 10 for line in runs), runs  # kills
+    # the word is the number of kills
+    assert all(int(line.split()[4]) > 10 for line in runs), runs
 
 
-def test_two_runs_of_a_seed_have_the_same_story(tmp_path: Path) -> None:
-    stories = [tmp_path / "one", tmp_path / "other"]
-    for story in stories:
-        simulate("--seed", "5", "--tasks", "10", "--processes", "3", "--trace", str(story))
-    one, other = (story.read_text() for story in stories)
+def test_two_runs_with_the_same_seed_take_the_same_steps(tmp_path: Path) -> None:
+    traces = [tmp_path / "one", tmp_path / "other"]
+    for trace in traces:
+        simulate("--seed", "5", "--tasks", "10", "--processes", "3", "--trace", str(trace))
+    one, other = (trace.read_text() for trace in traces)
     assert one == other
     assert len(one.splitlines()) > 1000

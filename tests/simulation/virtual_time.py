@@ -1,8 +1,8 @@
-"""Virtual time: a greenlet that waits goes on when the time of the world has come, and not before.
+"""Virtual time: a greenlet that waits for a time goes on when the world's time has come, not before.
 
-The greenlets are gevent's, as in the server: its locks, events, queues and threads are those of production.
-Only waiting for some time is another, see ``Waiter`` in ``ports``. One greenlet runs at a time, until it
-waits, and the next is that whose time comes first: the same run each time.
+The greenlets are gevent's, so locks, events, queues and threads are the same as in a server. Only waiting for
+a time differs: see ``Waiter`` in ``ports``. One greenlet runs at a time, until it waits. Then comes the
+greenlet whose time is next. So every run is the same.
 """
 
 import heapq
@@ -20,7 +20,7 @@ BEGIN = datetime(2030, 1, 1, tzinfo=UTC)
 
 
 class Alarm:
-    """Something that happens at a time, unless it is canceled."""
+    """Something that happens at a given time, unless it is canceled."""
 
     def __init__(self, act: Callable[[], object]) -> None:
         self.act: Callable[[], object] | None = act
@@ -35,11 +35,12 @@ class VirtualTime:
         self._alarms: list[tuple[float, int, Alarm]] = []
         self._numbers = itertools.count()
         self._hub: Any = gevent.get_hub()
-        self._watchers = self._hub.loop.activecnt  # while no greenlet sleeps
-        gevent.setswitchinterval(60)  # a slow machine must not let one that slept go first
+        self._watchers = self._hub.loop.activecnt  # the count while no greenlet sleeps
+        # on a slow machine, a shorter interval could change the order of the greenlets
+        gevent.setswitchinterval(60)
 
     def after(self, seconds: float, act: Callable[[], object]) -> Alarm:
-        """Call ``act`` then, between the steps of all greenlets: it must not wait."""
+        """Call ``act`` after this time, between the steps of greenlets. It must not wait."""
         alarm = Alarm(act)
         heapq.heappush(self._alarms, (self.now + max(0.0, seconds), next(self._numbers), alarm))
         return alarm
@@ -52,7 +53,7 @@ class VirtualTime:
             alarm.cancel()
 
     def wait(self, flag: Any, seconds: float) -> None:
-        """Return when gevent's Event is set, or its AsyncResult is there; at the latest after that time."""
+        """Wait until gevent's Event is set or its AsyncResult is ready, but at most for this time."""
         if flag.ready():
             return
         go_on = gevent.getcurrent().switch
@@ -77,12 +78,12 @@ class VirtualTime:
                 self._run_greenlets()
 
     def _run_greenlets(self) -> None:
-        """Return when each greenlet waits for another, or for a time of the world."""
+        """Run until each greenlet waits for another, or for a time of the world."""
         loop = self._hub.loop
         goes_on = gevent.getcurrent().switch
         while True:
             loop.run_callback(goes_on)
-            self._hub.switch()  # until all that was ready before has run
+            self._hub.switch()  # returns when everything that was ready before has run
             if loop._callbacks:  # noqa: SLF001
                 continue
             if loop.activecnt <= self._watchers:
@@ -91,7 +92,10 @@ class VirtualTime:
 
 
 class VirtualWaiter(Waiter):
-    """``resume`` is called after each wait: it returns when the process can go on."""
+    """Waits on virtual time.
+
+    After each wait it calls ``resume``, which returns when the process can go on.
+    """
 
     def __init__(self, time: VirtualTime, resume: Callable[[], None]) -> None:
         self._time = time
@@ -108,7 +112,7 @@ class VirtualWaiter(Waiter):
 
 
 class VirtualClock(Clock):
-    """The clock of a machine, which may be wrong by ``skew``."""
+    """The clock of a machine. It is wrong by ``skew``."""
 
     def __init__(self, time: VirtualTime) -> None:
         self._time = time

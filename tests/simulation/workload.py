@@ -1,7 +1,7 @@
-"""Who uses the server: schedulers that create tasks, and workers of the three protocols that run them.
+"""The clients of the servers: schedulers that create tasks, and workers of the three protocols that run them.
 
-Each sends its calls as a client over HTTP does: to any process, again after a 5xx or a lost connection, and
-never after a 4xx. What is answered goes into the record.
+They behave like clients over HTTP. They send each call to any process, repeat it after a 5xx or a lost
+connection, and never after a 4xx. Every answer goes into the record.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,13 +23,13 @@ from tests.simulation.world import PREFIX, ConnectionLost, Process, World
 
 Result = TypeVar("Result")
 
-POOLS = ("one", "two")  # pools
+POOLS = ("one", "two")
 PROTOCOLS = ("draft", "deployed", "claimwork")
 DEADLINE = timedelta(minutes=40)
 _SHORT_DEADLINE = timedelta(minutes=2)
 EXPIRES = timedelta(hours=1)
 _TRIES = 6
-# what a worker does with a run, and how often of a hundred times
+# what a worker does with a run, in percent
 _DEEDS = {
     "completed": 52,
     "failed": 10,
@@ -39,7 +39,7 @@ _DEEDS = {
     "late": 8,
     "vanish": 8,
 }
-# what a scheduler calls while another call for the task is under way, and how likely
+# what a scheduler calls while another call about the task is under way, and with which probability
 _MEDDLING = (
     ("create again", 0.15),
     ("create another", 0.03),
@@ -52,11 +52,11 @@ _MEDDLING = (
 
 
 class Unanswered(Exception):
-    """The last try failed too: whether it was done is not known."""
+    """All tries failed. It is unknown whether the call was carried out."""
 
 
 class Client:
-    """Sends calls to the processes that are alive, one of them at random."""
+    """Sends each call to a random process among those that are alive."""
 
     def __init__(self, world: World, record: Record, name: str) -> None:
         self.world = world
@@ -77,7 +77,7 @@ class Client:
         return self.random.choice(self.world.alive)
 
     def ask(self, call: str, about: str, act: Callable[[Services], Result], tries: int = _TRIES) -> Result:
-        """The answer; raises QueueError for a 4xx, and Unanswered."""
+        """Send a call until it is answered. Raises QueueError for a 4xx, and Unanswered."""
         since = self.now
         for number in range(tries):
             try:
@@ -91,12 +91,12 @@ class Client:
                 self.world.note(f"{self.name} {call} {about}: {refusal.status} {refusal.message}")
                 self.record.refused(call, about, refusal, since)
                 raise
-            except Exception as error:  # noqa: BLE001 - it is no answer
+            except Exception as error:  # noqa: BLE001 - a bug of the services
                 self.record.failed(call, about, error)
         raise Unanswered
 
     def later(self, act: Callable[..., object], *words: Any, within: float = 30) -> None:
-        """Call it at about the same time as what came before, or later; whatever is answered is an answer."""
+        """Call ``act`` at about the same time, or up to ``within`` seconds later. Any answer is fine."""
 
         def call() -> None:
             with suppress(QueueError, Unanswered):
@@ -106,7 +106,10 @@ class Client:
 
 
 class Scheduler(Client):
-    """Creates tasks: alone, in groups, with dependencies; meddles with some of them meanwhile."""
+    """Creates tasks: single ones, groups, and dependencies.
+
+    Meanwhile it makes other calls about some of them.
+    """
 
     def body(self, **changes: Any) -> dict[str, Any]:
         deadline = _SHORT_DEADLINE if self.random.random() < 0.05 else DEADLINE
@@ -125,7 +128,7 @@ class Scheduler(Client):
         }
 
     def create(self, task_id: str, body: Mapping[str, Any]) -> None:
-        """Create the task; some schedulers give up at the first failure."""
+        """Create the task. Some schedulers give up at the first failure."""
         self.record.creating(task_id, body)
         tries = 1 if self.random.random() < 0.2 else _TRIES
         with suppress(Unanswered):
@@ -150,7 +153,10 @@ class Scheduler(Client):
             self.meddle(task_id, body)
 
     def meddle(self, task_id: str, body: Mapping[str, Any] | None = None) -> None:
-        """Call something else for the task at about the same time. ``body``: its createTask is under way."""
+        """Make other calls about the task at about the same time.
+
+        Give its ``body`` while createTask is under way.
+        """
         body = body or self.record.known[task_id].body
         for kind, chance in _MEDDLING:
             if self.random.random() > chance:
@@ -178,7 +184,7 @@ class Scheduler(Client):
         self.ask("changeTaskGroupPriority", about, change)
 
     def _group(self, size: int) -> int:
-        """A chain or a fan of tasks that depend on each other; returns its size."""
+        """Create a group of tasks that depend on each other, as a chain or a fan. Returns its size."""
         task_ids = [self.world.task_id() for _ in range(size)]
         requires = self.random.choice(("all-completed", "all-resolved"))
         bodies = []
@@ -190,7 +196,7 @@ class Scheduler(Client):
         def create() -> None:
             for task_id, body in zip(task_ids, bodies, strict=True):
                 self.world.time.sleep(self.random.choice((0, 0, 0.1, 2, 5)))
-                with suppress(QueueError):  # what it depends on may not have been created
+                with suppress(QueueError):  # a task that it depends on may not have been created
                     self.create(task_id, body)
                 if self.random.random() < 0.3:
                     self.meddle(task_id, body)
@@ -205,14 +211,14 @@ class Scheduler(Client):
         return size
 
     def follow(self, task_id: str) -> None:
-        """Create a task that depends on this one, which is about to end."""
+        """Create a task that depends on this one while this one is about to be resolved."""
         requires = self.random.choice(("all-completed", "all-resolved"))
         deadline = format_time(self.now + DEADLINE / 2)
         body = self.body(dependencies=[task_id], requires=requires, deadline=deadline)
         self.create(self.world.task_id(), body)
 
     def _end_group(self, task_group_id: str) -> None:
-        """Seal the group, and cancel some groups too. A member that is created then is refused."""
+        """Seal the group, and sometimes cancel it too. Members that are created after that are refused."""
         self.record.sealing(task_group_id)
         self.ask("sealTaskGroup", task_group_id, lambda services: services.groups.seal(task_group_id))
         self.record.sealed(task_group_id)
@@ -226,17 +232,17 @@ class Scheduler(Client):
 
 
 class SimulatedWorker(Client):
-    """A worker of a pool. It runs one task at a time, until the world is told to stop."""
+    """A worker of a pool. It runs one task at a time, until ``is_stopped``."""
 
     def __init__(self, world: World, record: Record, name: str, protocol: str, worker_type: str) -> None:
         super().__init__(world, record, name)
         self._protocol = protocol
         self._worker_type = worker_type
         self._worker = Worker("g", name)
-        # how long it waits for work, in seconds
+        # how long it waits if there is no work, in seconds
         self.interval = 2.0
         self.is_stopped = False
-        # creates dependents of what it runs
+        # creates dependents of the tasks that the worker runs
         self.scheduler: Scheduler | None = None
 
     def deed(self) -> str:
@@ -253,19 +259,19 @@ class SimulatedWorker(Client):
                     self.pause(self.interval)
 
     def _claim_work(self) -> Mapping[str, Any] | None:
-        """The first claim of the answer; None if there is none, or if the client hangs up meanwhile."""
+        """The claim in the answer. None if there is none, or if the client disconnects meanwhile."""
         wait = None if self.interval < 5 else timedelta(0)
-        hangs_up = self.world.happens("hung_up")
-        worker = Worker("g", self.record.gone(self.name)) if hangs_up else self._worker
+        disconnects = self.world.happens("hung_up")
+        worker = Worker("g", self.record.disconnecting(self.name)) if disconnects else self._worker
         gone_at = self.now + timedelta(seconds=self.random.uniform(0, 10))
         answer = self.ask(
             "claimWork",
             "",
             lambda services: services.claim_work.claim(
-                "p", self._worker_type, worker, 1, lambda: hangs_up and self.now > gone_at, max_wait=wait
+                "p", self._worker_type, worker, 1, lambda: disconnects and self.now > gone_at, max_wait=wait
             ),
         )
-        return None if hangs_up else next(iter(answer["tasks"]), None)
+        return None if disconnects else next(iter(answer["tasks"]), None)
 
     def _poll(self) -> Mapping[str, Any] | None:
         for queue in work_queues("p", self._worker_type):
@@ -282,7 +288,7 @@ class SimulatedWorker(Client):
         return None
 
     def _proof(self, message: QueuedMessage) -> ClaimProof:
-        """What it presents of the message; without a receipt, it deletes the message itself."""
+        """The proof that it sends. If this has no receipt, it deletes the message itself."""
         if self._protocol == "deployed":
             return ClaimProof()
         lacks_receipt = self.scheduler and self.random.random() < 0.1
@@ -290,7 +296,7 @@ class SimulatedWorker(Client):
         return ClaimProof(message.lease.message_id, receipt, read_message(message.text)[2])
 
     def _claim(self, message: QueuedMessage, proof: ClaimProof) -> Mapping[str, Any] | None:
-        """The claim of the run that the message is for; raises Unanswered: the message stays then."""
+        """Claim the run of the message. Raises Unanswered, and then the message stays."""
         task_id, run_id, _ = read_message(message.text)
         if self.scheduler and self.random.random() < 0.2:
             self.scheduler.meddle(task_id)
@@ -307,7 +313,7 @@ class SimulatedWorker(Client):
         return self.ask("claimTask", f"{task_id}/{run_id}", claim)
 
     def _steal(self, task_id: str, run_id: int) -> None:
-        """Claim, without a message, what another worker may hold."""
+        """Without a message, claim a run that another worker may hold."""
         thief = SimulatedWorker(self.world, self.record, f"thief of {self.name}", "deployed", "")
         run_id += self.random.choice((0, 0, 1))
         since = self.now
@@ -315,14 +321,14 @@ class SimulatedWorker(Client):
         thief._run(thief._claim_task(task_id, run_id, thief._worker, ClaimProof()), since)
 
     def _run(self, claim: Mapping[str, Any], since: datetime) -> None:
-        """Run the task. ``since``: when the claim began."""
+        """Run the task. ``since`` is when the claim began."""
         self.record.claimed(self.name, claim, since)
         task_id = claim["status"]["taskId"]
         run_id = claim["runId"]
         deed = self.deed()
         self.pause(self.random.choice((0.05, 1, 4)))
         if deed == "artifact":
-            self.world.time.sleep(10)  # until nobody looks at the claim
+            self.world.time.sleep(10)  # by then, no process looks at the task any more
             self._create_artifact(task_id, run_id, 1)
             deed = "completed"
         elif self.random.random() < 0.25:

@@ -1,9 +1,14 @@
-"""Processes of the server on one storage and one broker, in one virtual time.
+"""Server processes on one storage and one broker, in virtual time.
 
-Each call of a port takes time. By the faults of the world it is refused, applied without an answer, or
-repeated by the adapter; a message is lost, doubled, late, forged or misplaced; the row of a process is lost;
-a page ends early; the process is killed there, or stands still. Storage and broker are outside of all
-processes and outlive them.
+Each call of a port takes time. At each call, the faults of the world can happen:
+
+- The call is refused, carried out without an answer, or repeated by the adapter.
+- A message is lost, doubled, late, forged or put into a wrong queue.
+- The row of a process is lost.
+- A page ends early.
+- The process is killed or stands still.
+
+Storage and broker are outside the processes and outlive them.
 """
 
 import hashlib
@@ -51,46 +56,43 @@ SETTINGS = ServiceSettings(
     claim_work_wait=timedelta(seconds=20),
     upload_url="http://queue.test/uploads",
 )
-# else half of the calls ask whether the broker is there, and a third of all steps find nothing to do
+# with shorter intervals, half of all calls would check the broker, and a third of all steps would do nothing
 INTERVALS = Intervals(check=timedelta(seconds=5), flush=timedelta(seconds=5))
 LATENCY = 0.008  # seconds that a call takes on average
-_TIMEOUT = 30.0  # seconds after which a client gives up a request, as JavaScript clients do
+_TIMEOUT = 30.0  # seconds after which a client gives up a request, like JavaScript clients
 _BEFORE = ("broker.publish", "tasks.insert")
 _AFTER = ("groups.batch", "tasks.merge")
-_LIKELY = 8  # times
-_AWAKE = 20.0  # seconds after which a process that stood still has done what it had begun
+_LIKELY = 8  # times as likely at the calls above
+_AWAKE = 20.0  # seconds after standing still, in which a process finishes what it had begun
 _READS = ("get", "page", "peek", "receive", "check", "count", "metadata", "copy")
 _NOT_REPEATED = ("receive", "publish", "check")
 _ID = re.compile(rf"\b{TASK_ID}\b")
 
 
 class ConnectionLost(Exception):
-    """The process ended before it answered, or took too long."""
+    """The process died before it answered, or took too long."""
 
 
 @dataclass(frozen=True)
 class Faults:
-    """The probability of each at a call of a port. What is ``every`` happens about once in so many seconds.
+    """The probability of each fault at a call of a port. By default none happens."""
 
-    None of them happens by default.
-    """
-
-    refused: float = 0.0  # nothing was done
-    unanswered: float = 0.0  # it was done, and the answer is an error
-    repeated: float = 0.0  # the adapter repeats it: the answer is that of the second time
-    slow: float = 0.0  # it takes up to 5 s
-    paged: float = 0.0  # a page ends early, or is empty
-    lost: float = 0.0  # a work message
+    refused: float = 0.0  # the call is not carried out, and the answer is an error
+    unanswered: float = 0.0  # the call is carried out, and the answer is an error
+    repeated: float = 0.0  # the call is carried out twice, and the second answer counts
+    slow: float = 0.0  # the call takes up to 5 s
+    paged: float = 0.0  # the page ends early or is empty
+    lost: float = 0.0  # the work message is lost
     doubled: float = 0.0
     late: float = 0.0
-    forged: float = 0.0  # beside it, one for the same run that another server has signed
-    misplaced: float = 0.0  # beside it, the same in another queue
-    forgotten: float = 0.0  # the row of a process
-    hung_up: float = 0.0  # the client of claimWork, while it waits
-    skew: float = 0.0  # seconds, up to which the clock of a process is wrong
-    killed: float = 0.0  # the process, at a call that writes or publishes
-    frozen: float = 0.0  # it stands still for up to a minute
-    away_every: float = 0.0  # the broker
+    forged: float = 0.0  # another message for the same run is put, signed by another server
+    misplaced: float = 0.0  # the same message is also put into another queue
+    forgotten: float = 0.0  # the row of the process is lost
+    hung_up: float = 0.0  # the client of claimWork disconnects while it waits
+    skew: float = 0.0  # not a probability: the clock of a process is wrong by up to this many seconds
+    killed: float = 0.0  # the process is killed; only at calls that write or publish
+    frozen: float = 0.0  # the process stands still for up to a minute; only at calls that write or publish
+    away_every: float = 0.0  # not a probability: the broker is away about once in this many seconds
 
     @property
     def kinds(self) -> list[str]:
@@ -102,11 +104,11 @@ class Faults:
 
 @dataclass(frozen=True)
 class Call:
-    """A call of a port by a process. ``place`` is what Azure's limits are about: a queue, or a partition."""
+    """A call of a port by a process. ``place`` is the queue or partition, for which Azure has limits."""
 
     process: "Process"
     service: str  # table, queue, blob or broker
-    name: str  # of the port, and the method: tasks.insert, work.put
+    name: str  # the port and the method, such as tasks.insert or work.put
     place: str
     port: Any
     method: str
@@ -121,9 +123,9 @@ Hook = Callable[[Call], None]
 
 
 class World:
-    """``seed`` decides what happens, and in which order. ``note`` gets a line for each step.
+    """The world. ``seed`` decides what happens and in which order. ``note`` gets a line for each step.
 
-    ``before`` and ``after`` are called with each call of a port, before and after it was applied.
+    ``before`` and ``after`` are called before and after each call of a port is carried out.
     """
 
     def __init__(
@@ -136,7 +138,7 @@ class World:
         self.seed = seed
         self.faults = faults
         self.settings = settings
-        self.intervals = INTERVALS  # of the processes that are new from now on
+        self.intervals = INTERVALS  # for processes that are created from now on
         self.time = VirtualTime()
         self.clock = VirtualClock(self.time)
         self.account = EmbeddedAccount(None, self.clock, "http://127.0.0.1:1/azure", PREFIX)
@@ -144,16 +146,18 @@ class World:
         self.processes: list[Process] = []
         self.calls: Counter[str] = Counter()
         self.kills = 0
-        # the tasks whose rows were written, or may have been; who looks at them takes them
+        # the tasks whose rows may have been written since the record last looked
         self.written: set[str] = set()
         # taskIds and runIds of the work messages that were lost
         self.lost: set[tuple[str, int]] = set()
-        self.forged: set[str] = set()  # taskIds
-        self.forgotten: set[str] = set()  # taskIds
-        # from when to when a process stood still, or the broker was away
+        # taskIds for which there is a forged message
+        self.forged: set[str] = set()
+        # taskIds that were named in a lost row of a process
+        self.forgotten: set[str] = set()
+        # begin and end of each time in which a process stood still or the broker was away
         self.stalls: list[tuple[float, float]] = []
         self.failure: Exception | None = None
-        # seconds that a call takes
+        # how many seconds a call takes
         self.latency: Callable[[Call], float] = lambda _: LATENCY * self.random("latency").uniform(0.5, 1.5)
         self.before: Hook = lambda _: None
         self.after: Hook = lambda _: None
@@ -171,12 +175,12 @@ class World:
         return self._randoms[kind]
 
     def happens(self, kind: str, times: int = 1) -> bool:
-        """Whether the fault happens at this call, where it is so many times as likely."""
+        """Whether the fault happens now. Here it is ``times`` times as likely."""
         probability: float = getattr(self.faults, kind) * times
         return probability > 0 and self.random(kind).random() < probability
 
     def task_id(self) -> str:
-        """A new taskId, the same in each run of the seed."""
+        """A new taskId. Runs with the same seed get the same ids."""
         self._ids += 1
         raw = bytearray(hashlib.sha256(f"{self.seed} {self._ids}".encode()).digest()[:16])
         raw[0] &= 0x7F
@@ -187,7 +191,7 @@ class World:
         return task_id
 
     def note(self, text: str) -> None:
-        """A line of the story. A taskId has the number of its creation."""
+        """Write a line of the trace. Each taskId is replaced by T and a number, in the order of creation."""
         if self._note:
             self._note(f"{self.time.now:10.3f} {self.named(text)}")
 
@@ -206,7 +210,7 @@ class World:
         return [process for process in self.processes if not process.is_dead]
 
     def spawn(self, act: Callable[[], object], after: float = 0.0) -> None:
-        """Start a greenlet outside of all processes. Its error ends the world."""
+        """Start a greenlet outside all processes. If it raises an error, ``run`` ends with this error."""
 
         def run() -> None:
             try:
@@ -217,13 +221,13 @@ class World:
         self.time.after(after, lambda: gevent.spawn(run))
 
     def run(self, until: float = float("inf"), ended: Callable[[], bool] = lambda: False) -> None:
-        """Let time pass until then, or until something has ended; raises what a greenlet has raised."""
+        """Let time pass until ``until`` or until ``ended()``. Raises the error of a greenlet."""
         self.time.run(until, lambda: self.failure is not None or ended())
         if self.failure:
             raise self.failure
 
     def call(self, call: Call) -> Any:
-        """What the process gets for its call, once time has passed."""
+        """Carry out a call, which takes time. Returns or raises what the process gets."""
         self.calls[call.name] += 1
         call.process.resume()
         self.before(call)
@@ -252,11 +256,14 @@ class World:
             call.process.resume()
 
     def _stop_process(self, call: Call, likely: Sequence[str]) -> None:
-        """``likely`` are the calls at which it is likely: others then see what is half done."""
+        """Maybe kill the process or let it stand still.
+
+        At the calls in ``likely`` this is more likely, because there others see a half-finished change.
+        """
         if call.method in _READS:
             return
         times = _LIKELY if call.name in likely else 1
-        # whoever stood still before its write, and dies after it, may lose events: see recovery.md
+        # a process that stood still before its write and dies after it may lose events: see recovery.md
         is_awake = self.time.now > call.process.frozen_until + _AWAKE
         if is_awake and self.happens("killed", times):
             call.process.kill()
@@ -289,22 +296,24 @@ class World:
             self.forgotten |= {*_ID.findall(f"{values}")}
         return result
 
-    def _put_message(self, queue: Any, text: str, hidden_for: timedelta, *life: timedelta) -> Any:
+    def _put_message(self, queue: Any, text: str, hidden_for: timedelta, *time_to_live: timedelta) -> Any:
         if self.happens("late"):
             hidden_for += timedelta(seconds=self.random("late").randint(1, 20))
         task_id, run_id, _ = read_message(text)
-        lease = queue.put(text, hidden_for, *life)
+        lease = queue.put(text, hidden_for, *time_to_live)
         if self.happens("lost"):
             queue.delete(lease)
             self.lost.add((task_id, run_id))
         elif self.happens("doubled"):
-            queue.put(text, hidden_for, *life)
+            queue.put(text, hidden_for, *time_to_live)
         if self.happens("forged"):
-            queue.put(message_text(task_id, run_id, b"the secret of another server"), hidden_for, *life)
+            queue.put(
+                message_text(task_id, run_id, b"the secret of another server"), hidden_for, *time_to_live
+            )
             self.forged.add(task_id)
         if self.happens("misplaced"):
             names = [name for name, _ in self.account.queues(PREFIX)]
-            self.account.queue(self.random("misplaced").choice(names)).put(text, hidden_for, *life)
+            self.account.queue(self.random("misplaced").choice(names)).put(text, hidden_for, *time_to_live)
         return lease
 
     def _note_call(self, call: Call, result: str) -> None:
@@ -321,7 +330,7 @@ def _failure(call: Call) -> Exception:
 
 
 class Process:
-    """A server process. ``services`` is what its handlers of requests use."""
+    """A server process. Its request handlers use ``services``."""
 
     def __init__(self, world: World, number: int) -> None:
         self.world = world
@@ -330,13 +339,13 @@ class Process:
         self.answers = 0
         self.frozen_until = float("-inf")
         self.clock = VirtualClock(world.time)
-        # by all of it for many, so that two processes often differ by twice as much
+        # many clocks are wrong by the whole skew, so that two clocks often differ by twice as much
         wrong = world.random("skew").choice((-1, -1, -0.3, 0, 0.3, 1, 1))
         self.clock.skew = timedelta(seconds=wrong * world.faults.skew)
         self._requests: dict[AsyncResult[Any], None] = {}
         storage = Storage(cast(StorageAccount, _Account(self)), PREFIX, self.clock)
         table = storage.account.table(f"{PREFIX}processes")
-        # its row has the same name in each run
+        # the same name of its row in every run
         storage = with_stores(storage, processes=ProcessStore(table, self.clock, f"p{number:04}"))
         broker = cast(Broker, _Port(self, Broker, world.broker, "broker", "broker", "broker"))
         waiter = VirtualWaiter(world.time, self.resume)
@@ -349,7 +358,7 @@ class Process:
         gevent.spawn(self.background.start)
 
     def resume(self) -> None:
-        """Return when the process can go on: never if it was killed."""
+        """Return when the process can go on. If it was killed, never return."""
         while self.world.time.now < self.frozen_until and not self.is_dead:
             self.world.time.sleep(self.frozen_until - self.world.time.now)
         if self.is_dead:
@@ -362,7 +371,7 @@ class Process:
         self.world.stalls.append((self.world.time.now, self.frozen_until))
 
     def kill(self) -> None:
-        """End it at once: what it has in memory is lost, and what it was asked has no answer."""
+        """Kill the process. Its memory is lost, and its requests get no answer."""
         self.world.note(f"p{self.number} is killed")
         self.world.kills += 1
         self.is_dead = True
@@ -370,7 +379,7 @@ class Process:
             request.set_exception(ConnectionLost())
 
     def request(self, act: Callable[[Services], Result]) -> Result:
-        """What the process answers; raises ConnectionLost, or what its services raise."""
+        """Send a request. Returns the answer. Raises ConnectionLost, or an error of the services."""
         if self.is_dead:
             raise ConnectionLost
         answer: AsyncResult[Any] = AsyncResult()
@@ -379,7 +388,7 @@ class Process:
         def handle() -> None:
             try:
                 answer.set(act(self.services))
-            except Exception as error:  # noqa: BLE001 - it is the answer
+            except Exception as error:  # noqa: BLE001 - the caller gets it as the answer
                 answer.set_exception(error)
 
         gevent.spawn(handle)
@@ -394,15 +403,15 @@ class Process:
 
 
 def _partition(words: Sequence[Any]) -> str:
-    """The partition of a table that a call is about, "" for more than one."""
-    if words and not isinstance(words[0], str):  # a page
+    """The partition that a call of a table is about. "" if it is about several."""
+    if words and not isinstance(words[0], str):  # the call reads a page
         named = [each.value for each in words[0] if (each.name, each.operator) == (PARTITION, "eq")]
         return str(named[0]) if named else ""
     return words[0] if words else ""
 
 
 class _Port:
-    """A port of a process: each of its methods is a Call."""
+    """A port of a process. Each call of a method becomes a Call."""
 
     def __init__(self, process: Process, kind: type, port: Any, service: str, name: str, place: str) -> None:
         self._port = port
@@ -421,8 +430,9 @@ class _Port:
 
 
 class _Account:
-    """The account as a process sees it. As on Azure, it is not told that another process has written, and
-    does not show all messages.
+    """The account of a process.
+
+    Like Azure's, it does not say that another process has written, and does not show all messages.
     """
 
     version = None
@@ -457,7 +467,7 @@ class _Account:
 
 
 class SimulatedBroker:
-    """It keeps what was delivered, with the time, and refuses until ``away_until``."""
+    """A broker that keeps the delivered events with their times. Until ``away_until`` it is away."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -475,4 +485,4 @@ class SimulatedBroker:
             raise BrokerAway("simulated")
 
     def close(self) -> None:
-        """Nothing is open."""
+        """There is no connection to close."""

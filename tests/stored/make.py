@@ -1,7 +1,7 @@
-"""Makes a data directory with tasks in each state, by the legacy-queue of the Python that runs this.
+"""Makes a data directory with tasks in each state. Run it with the Python of an older release.
 
-``PYTHON tests/stored/make.py tests/stored/0.1.0``, with the Python of an environment that holds the wheel of
-that release. Its times are those of 2040, so that no deadline passes before then.
+``PYTHON tests/stored/make.py tests/stored/0.1.0``: PYTHON is in an environment with the wheel of this
+release. The times are in 2040, so that no deadline passes before then.
 """
 
 import json
@@ -19,7 +19,7 @@ SMALL, LARGE = b"a small artifact", bytes(range(256)) * 300
 
 
 def client(queue: LegacyQueue) -> QueueClient:
-    """For calls that clients of 2018 do not know."""
+    """A client for calls that clients of 2018 do not have."""
     return QueueClient(queue.base_url, Credentials.from_wire(queue.credentials))
 
 
@@ -38,7 +38,7 @@ def make(folder: Path) -> None:
         runs["failed"].report("failed")
         runs["exception"].report("exception", "malformed-payload")
 
-        # a sealed group, and one whose only task runs again
+        # a sealed group, and a group whose only task was rerun
         tasks["sealed"] = queue.create_task(worker_type="sealed")
         tasks["member"] = queue.create_task(worker_type="sealed", task_group_id=tasks["sealed"])
         client(queue).call("POST", f"/v1/task-group/{tasks['sealed']}/seal")
@@ -46,7 +46,7 @@ def make(folder: Path) -> None:
         queue.claim("rerun").report("completed")  # type: ignore[union-attr]
         queue.rerun(tasks["rerun"])
 
-    # The broker is away: events of these are owed.
+    # The broker is away, so the events of these tasks are not published.
     with LegacyQueue("embedded", data_dir=folder / "data", amqp_url="amqp://127.0.0.1:1") as queue:
         queue.advance(BEGIN + timedelta(seconds=10) - queue.now())
         tasks["owed"] = queue.create_task(worker_type="owed")

@@ -1,7 +1,8 @@
-"""Each place where a process can be killed in a task's life, and each order of the calls of two processes.
+"""Kills a process at each point of a scenario, and makes two concurrent calls in each order.
 
-Nothing is random here. A life is repeated, and its first process killed at each place where that leaves
-something else. Two concurrent calls are repeated for each order in which their calls of ports can happen.
+Nothing is random here. A scenario is repeated, and each time its first process is killed at another point.
+Points between which nothing changes count as one. Two concurrent calls are repeated in each order in which
+their calls of ports can happen.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -22,16 +23,18 @@ from tests.simulation.promises import Record
 from tests.simulation.workload import PROTOCOLS, Scheduler, SimulatedWorker, Unanswered
 from tests.simulation.world import LATENCY, PREFIX, SETTINGS, Call, Process, World
 
-_PERIODIC = ("broker.check", "processes.page", "account", "blob")  # calls that no task causes
-# calls about what only the process itself uses meanwhile: their order makes no difference to the other
+# calls that no task causes
+_PERIODIC = ("broker.check", "processes.page", "account", "blob")
+# calls about things that only the process itself uses, so their order makes no difference to the other
+# process
 _OWN = ("processes", "workers", "work.create", "broker.check")
-_READS = ("get", "page", "peek", "count")  # of ports
-_END = 45 * 60.0  # seconds: each task has ended
+_READS = ("get", "page", "peek", "count")  # methods of ports
+_END = 45 * 60.0  # seconds, after which every task has been resolved
 _SETTINGS = replace(SETTINGS, claim_timeout=timedelta(seconds=20), poll_visibility=timedelta(seconds=10))
 
 
 class Trial:
-    """A world with two processes, and what was answered there."""
+    """A world with two processes, and the record of its answers."""
 
     def __init__(self, *, starts: bool = True) -> None:
         self.world = World(settings=_SETTINGS)
@@ -44,24 +47,27 @@ class Trial:
         self.proof = ClaimProof()
 
     def work(self, name: str, protocol: str, *deeds: str) -> "_Worker":
-        """A worker does this with the runs that it claims, one after another, and then completes all."""
+        """Start a worker. It does one deed with each run that it claims, then completes all further runs."""
         worker = _Worker(self, name, protocol)
         worker.deeds = [*deeds]
         self.world.spawn(worker.run)
         return worker
 
-    def do(self, life: "Life") -> None:
+    def do(self, scenario: "Scenario") -> None:
         is_over = Flag()
 
         def act() -> None:
-            life(self)
+            scenario(self)
             is_over.set()
 
         self.world.spawn(act)
         self.world.run(ended=is_over.is_set)
 
     def end(self, rest: float) -> None:
-        """Let each task end, and check the record some seconds later. Raises Broken."""
+        """Wait until every task is resolved, then ``rest`` seconds more, and check the record.
+
+        Raises Broken.
+        """
         while self.world.time.now < _END and not self._have_ended():
             self.world.run(self.world.time.now + 2)
             self.record.check()
@@ -73,7 +79,7 @@ class Trial:
 
 
 class _Chosen:
-    """Clients of this kind ask this process, or that with the lowest number that is alive."""
+    """A client that calls this process, or by default the living process with the lowest number."""
 
     world: World
     chosen: Process | None = None
@@ -91,14 +97,14 @@ class _Scheduler(_Chosen, Scheduler):
         return super().body(**{"workerType": "one", "priority": "lowest", "retries": 5, **changes})
 
     def new_task(self, task_id: str = "", **changes: Any) -> str:
-        """A task that was created, or whose creator has given up."""
+        """Create a task, or try to and give up. Returns its taskId."""
         task_id = task_id or self.world.task_id()
         with suppress(QueueError):
             self.create(task_id, self.body(**changes))
         return task_id
 
     def tell(self, call: str, task_id: str, *words: str) -> None:
-        """A call of ``Tasks`` about the task, such as cancel."""
+        """Call a method of ``Tasks``, such as cancel, for the task."""
         self.record.changing(task_id)
         with suppress(QueueError, Unanswered):
             self.ask(call, task_id, lambda services: getattr(services.tasks, call)(task_id, *words))
@@ -123,19 +129,19 @@ class _Worker(_Chosen, SimulatedWorker):
 
 # Kills
 
-Life = Callable[[Trial], None]
+Scenario = Callable[[Trial], None]
 
 
-def _life(protocol: str, *deeds: str) -> Life:
-    def life(trial: Trial) -> None:
+def _one_task(protocol: str, *deeds: str) -> Scenario:
+    def scenario(trial: Trial) -> None:
         trial.work("alice", protocol, *deeds)
         trial.scheduler.new_task()
 
-    return life
+    return scenario
 
 
 def _abandoned(trial: Trial) -> None:
-    """No worker is left: the claim expires, and the task ends at its deadline."""
+    """No worker is left, so the claim expires and the task is resolved at its deadline."""
     worker = trial.work("alice", "draft", "vanish")
     trial.scheduler.new_task(deadline=format_time(trial.world.clock.at(160)))
     trial.world.time.sleep(10)
@@ -163,12 +169,12 @@ def _scheduled(trial: Trial) -> None:
     trial.scheduler.tell("schedule", task_id)
 
 
-LIVES: Mapping[str, Life] = {
-    **{f"{protocol}: it completes": _life(protocol) for protocol in PROTOCOLS},
-    **{f"{protocol}: the claim expires": _life(protocol, "vanish") for protocol in PROTOCOLS},
-    "draft: it is reclaimed": _life("draft", "long"),
-    "draft: the worker shuts down": _life("draft", "worker-shutdown", "intermittent-task"),
-    "draft: it has an artifact": _life("draft", "artifact"),
+SCENARIOS: Mapping[str, Scenario] = {
+    **{f"{protocol}: it completes": _one_task(protocol) for protocol in PROTOCOLS},
+    **{f"{protocol}: the claim expires": _one_task(protocol, "vanish") for protocol in PROTOCOLS},
+    "draft: it is reclaimed": _one_task("draft", "long"),
+    "draft: the worker shuts down": _one_task("draft", "worker-shutdown", "intermittent-task"),
+    "draft: it has an artifact": _one_task("draft", "artifact"),
     "draft: no worker is left": _abandoned,
     "a group with dependencies": _dependents,
     "it is canceled and rerun": _canceled,
@@ -176,19 +182,19 @@ LIVES: Mapping[str, Life] = {
 }
 
 
-def kills(life: Life, known: set[tuple[str, ...]]) -> Iterator[str]:
-    """Kill the first process wherever that leaves something else; yields where it was killed. Raises Broken.
+def kills(scenario: Scenario, known: set[tuple[str, ...]]) -> Iterator[str]:
+    """Kill the first process at each point of the scenario. Yields where it was killed. Raises Broken.
 
-    That is after each call that changes something, and after each answer: between two of these it only reads.
-    ``known`` gets what the process had passed each time, and a life that passes the same is not killed there
-    again.
+    The points are after each call that changes something and after each answer, because in between a process
+    only reads. ``known`` collects what the process had done before each kill. If a scenario comes to a point
+    after the same calls again, the process is not killed there again.
     """
-    while where := _killed(life, known):
+    while where := _killed(scenario, known):
         yield where
 
 
-def _killed(life: Life, known: set[tuple[str, ...]]) -> str:
-    """Where the process was killed, "" if all places of the life are known."""
+def _killed(scenario: Scenario, known: set[tuple[str, ...]]) -> str:
+    """Run the scenario and kill the process at a new point. Returns where, or "" if all points are known."""
     trial = Trial()
     first = trial.first
     passed: list[str] = []
@@ -210,16 +216,17 @@ def _killed(life: Life, known: set[tuple[str, ...]]) -> str:
         answers = first.answers
 
     def after(call: Call) -> None:
-        is_again = call.name == "work.receive" and passed[-1:] == [call.name]  # many polls of empty queues
+        # empty queues are polled many times
+        is_again = call.name == "work.receive" and passed[-1:] == [call.name]
         if call.method not in _READS and not is_again:
             pass_by(call, call.name)
 
     trial.world.before = before
     trial.world.after = after
     trial.world.run(1)
-    trial.do(life)
+    trial.do(scenario)
     trial.end(22)
-    if not first.is_dead:  # else others may remember the task until it would be due
+    if not first.is_dead:  # after a kill, others may remember the task until it would be due
         trial.record.check_ledgers()
     return passed[-1] if first.is_dead else ""
 
@@ -228,12 +235,12 @@ Act = Callable[[Trial, Process], object]
 
 
 class Pair(NamedTuple):
-    """Two concurrent calls, the first and the second process's, after what ``prepare`` does.
+    """Two concurrent calls, one to each process, after ``prepare``.
 
-    ``is_timed``: the time that each call takes matters too, so that no two orders are the same.
+    If ``is_timed``, the time that each call takes matters too, so no two orders are the same.
     """
 
-    prepare: Life
+    prepare: Scenario
     first: Act
     second: Act
     is_timed: bool = False
@@ -252,7 +259,7 @@ def _report(deed: str) -> Act:
 
 
 def _end(trial: Trial, process: Process) -> None:
-    """A report, and what follows from it."""
+    """A report, and then its effects."""
     _report("completed")(trial, process)
     process.services.tick()
     process.services.resolver.handle_all()
@@ -273,7 +280,7 @@ def _seal(trial: Trial, process: Process) -> None:
 
 
 def _create(trial: Trial, process: Process) -> None:
-    """A further task of the group; the same by both processes."""
+    """Create another task of the group. Both processes create the same task."""
     with suppress(QueueError):
         _Scheduler(trial, process).create(trial.further_id, trial.body)
 
@@ -293,7 +300,7 @@ def _created(trial: Trial) -> None:
 
 
 def _joined(trial: Trial) -> None:
-    """The second process knows the group."""
+    """The second process has the group in its cache."""
     _created(trial)
     _Scheduler(trial, trial.second).create(trial.world.task_id(), trial.body)
 
@@ -325,17 +332,18 @@ PAIRS: Mapping[str, Pair] = {
 
 
 def orders(pair: Pair) -> Iterator[str]:
-    """Repeat the pair in each order of the calls of ports; yields each order, as "0" and "1" for each call.
+    """Repeat the pair in each order of its calls of ports. Yields each order, as "0" or "1" for each call.
 
-    Orders that only exchange calls which touch nothing in common are one order: of these, that in which the
-    first process is as early as it can be. Raises Broken.
+    If two orders differ only in calls that touch nothing in common, they count as one: the one in which the
+    first process is as early as possible. Raises Broken.
     """
     order = ""
     while True:
         taken, choices, is_new = _in_order(pair, order)
         if is_new:
             yield taken
-        # the next order: the last place where the first process went on, and the second could have
+        # the next order differs at the last place where the second process could have gone on instead of the
+        # first
         place = max((place for place, could in enumerate(choices) if could), default=None)
         if place is None:
             return
@@ -343,8 +351,10 @@ def orders(pair: Pair) -> Iterator[str]:
 
 
 def _in_order(pair: Pair, order: str) -> tuple[str, list[bool], bool]:
-    """The order that was taken, which begins with ``order``; where the second process could have gone on in
-    place of the first; and whether no earlier order is the same.
+    """Run the pair in an order that begins with ``order``.
+
+    Returns the whole order, whether at each place the second process could have gone on instead of the first,
+    and whether the order is new.
     """
     trial = Trial(starts=False)
     trial.do(pair.prepare)
@@ -368,14 +378,15 @@ def _in_order(pair: Pair, order: str) -> tuple[str, list[bool], bool]:
     trial.world.run(trial.world.time.now)
     taken = ""
     choices: list[bool] = []
-    last: Call | None = None  # of the second process, just before
+    # the call just before, if it was the second process's
+    last: Call | None = None
     while True:
         trial.world.run(ended=lambda: all(waiting[each] for each in busy))
         ready = [str(number) for number, each in enumerate(processes) if each in busy]
         if not ready:
             break
         if last and "0" in ready and not pair.is_timed and _are_apart(last, waiting[trial.first][0][0]):
-            ready.remove("0")  # it could have gone on before
+            ready.remove("0")  # the same as an order in which it went on before
             if not ready:
                 return taken, choices, False
         wanted = order[len(taken) : len(taken) + 1]
@@ -396,7 +407,7 @@ def _in_order(pair: Pair, order: str) -> tuple[str, list[bool], bool]:
 
 
 def _are_apart(one: Call, other: Call) -> bool:
-    """Whether the calls touch nothing in common: which comes first makes no difference."""
+    """Whether the calls touch nothing in common, so that their order makes no difference."""
     if one.method in _READS and other.method in _READS:
         return True
     places = sorted((f"{one.service}/{one.place}/", f"{other.service}/{other.place}/"))
