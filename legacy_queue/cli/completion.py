@@ -4,7 +4,7 @@ TAB must be quick and print nothing but words: without a queue, or without its p
 """
 
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import redirect_stderr, suppress
 from typing import Any
 
@@ -14,15 +14,15 @@ from click.shell_completion import CompletionItem
 from legacy_queue.history.words import printable
 
 _TIMEOUTS = 0.5, 1.5  # seconds to connect, and for an answer
-_MAX_ITEMS = 100
-_OTHER_ENDPOINTS = ("azure.receive", "azure.delete", "upload")  # no reference names them
 
-Word = tuple[str, str]  # with what zsh and fish print next to it
 Completion = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
 
-def _completion(path: str, words: Callable[[Any], Iterator[Word]]) -> Completion:
-    """A ``shell_complete``: the ``words`` in the queue's answer to a GET of the path."""
+def _completion(path: str, listed: str, word: str, text: str, *others: str) -> Completion:
+    """A ``shell_complete``: the property ``word`` of each item in a list of the queue's answer, and others.
+
+    zsh and fish show the ``text``, which is a format of the item's properties, next to the word.
+    """
 
     def complete(ctx: click.Context, _param: click.Parameter, begun: str) -> list[CompletionItem]:
         from legacy_queue.cli.queue_options import QUEUE_PARAMETERS, called_queue  # it imports this module
@@ -34,44 +34,22 @@ def _completion(path: str, words: Callable[[Any], Iterator[Word]]) -> Completion
         ):  # a traceback would land in the command line
             given: dict[str, Any] = {name: ctx.params.get(name) for name in QUEUE_PARAMETERS}
             queue = called_queue(**given)
-            url = queue.root_url + path
-            found = dict(words(queue.send("GET", url, queue.credentials, timeout=_TIMEOUTS).json()))
-        return [CompletionItem(word, help=text) for word, text in found.items() if word.startswith(begun)]
+            answer = queue.send("GET", queue.root_url + path, queue.credentials, timeout=_TIMEOUTS).json()
+            found = {item[word]: printable(text.format(**item)) for item in answer[listed] if word in item}
+            found |= dict.fromkeys(others, "")
+        return [CompletionItem(name, help=about) for name, about in found.items() if name.startswith(begun)]
 
     return complete
 
 
-def _tasks(answer: Any) -> Iterator[Word]:
-    for task in answer["tasks"]:
-        yield task["taskId"], f"{task['state']}: {printable(task['name'])}"
-
-
-def _groups(answer: Any) -> Iterator[Word]:
-    for task in answer["tasks"]:
-        yield task["taskGroupId"], f"of {printable(task['name'])}"
-
-
-def _pools(answer: Any) -> Iterator[Word]:
-    for pool in answer["pools"]:
-        yield pool["taskQueueId"], f"{pool['pendingTasks']} pending"
-
-
-def _faults(answer: Any) -> Iterator[Word]:
-    for fault in answer["faults"]:
-        yield fault["faultId"], fault["endpoint"]
-
-
-def _endpoints(answer: Any) -> Iterator[Word]:
-    yield from ((entry["name"], entry["title"]) for entry in answer["entries"] if "name" in entry)
-    yield from ((name, "") for name in _OTHER_ENDPOINTS)
-
-
-_TASKS = f"/inspect/v1/tasks?state=all&limit={_MAX_ITEMS}"
-complete_tasks = _completion(_TASKS, _tasks)
-complete_groups = _completion(_TASKS, _groups)
-complete_pools = _completion("/inspect/v1/pools", _pools)
-complete_faults = _completion("/control/v1/faults", _faults)
-complete_endpoints = _completion("/references/queue/v1/api.json", _endpoints)
+_TASKS = "/inspect/v1/tasks?state=all&limit=100"
+complete_tasks = _completion(_TASKS, "tasks", "taskId", "{state}: {name}")
+complete_groups = _completion(_TASKS, "tasks", "taskGroupId", "of {name}")
+complete_pools = _completion("/inspect/v1/pools", "pools", "taskQueueId", "{pendingTasks} pending")
+complete_faults = _completion("/control/v1/faults", "faults", "faultId", "{endpoint}")
+_ENDPOINTS = "/references/queue/v1/api.json"
+_OF_SIGNED_URLS = ("azure.receive", "azure.delete", "upload")  # no reference has them
+complete_endpoints = _completion(_ENDPOINTS, "entries", "name", "{title}", *_OF_SIGNED_URLS)
 
 
 def complete_rules(_ctx: click.Context, _param: click.Parameter, begun: str) -> list[CompletionItem]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from legacy_queue.cli.completion import complete_endpoints, complete_faults, complete_tasks
+from legacy_queue.cli.completion import complete_endpoints, complete_faults
 from legacy_queue.cli.queue_options import (
     AnswerAndText,
     QueueCommand,
@@ -15,7 +15,7 @@ from legacy_queue.cli.queue_options import (
     pool_option,
     queue_options,
     reporting,
-    task_id_type,
+    task_option,
 )
 from legacy_queue.config.values import Value, matching, number, one_of, without_secrets
 from legacy_queue.queue_client import QueueClient
@@ -96,14 +96,7 @@ def list_faults(queue: QueueClient) -> AnswerAndText:
 
 @fault.command()
 @click.argument("endpoint", shell_complete=complete_endpoints)
-@click.option(
-    "--task",
-    "taskId",
-    metavar="TASK",
-    type=task_id_type,
-    shell_complete=complete_tasks,
-    help="Only requests about this task.",
-)
+@task_option
 @click.option("--worker", metavar="GROUP/ID", help="Only requests of this worker.")
 @click.option("--times", type=number(1), metavar="N", show_default="all", help="Only the first N requests.")
 @click.option(
@@ -174,14 +167,7 @@ def remove(queue: QueueClient, fault_id: str) -> AnswerAndText:
     metavar="N",
     help="Print the last N lines; with --json or --follow, the last N requests.",
 )
-@click.option(
-    "--task",
-    "taskId",
-    metavar="TASK",
-    type=task_id_type,
-    shell_complete=complete_tasks,
-    help="Only requests about this task.",
-)
+@task_option
 @click.option(
     "--endpoint",
     metavar="ENDPOINT",

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from legacy_queue.cli.completion import complete_tasks
-from legacy_queue.cli.queue_options import QueueCommand, pool_argument, queue_options, task_id_type
+from legacy_queue.cli.queue_options import QueueCommand, id_type, pool_argument, queue_options
 from legacy_queue.config import values
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.priority import PRIORITIES
@@ -89,7 +89,7 @@ def _completing(ctx: click.Context, param: click.Parameter, value: str | None) -
     "--depends-on",
     multiple=True,
     metavar="TASK_ID",
-    type=task_id_type,
+    type=id_type("taskId"),
     shell_complete=complete_tasks,
     help="A task that must complete before the new task becomes pending; may be repeated.",
 )

@@ -4,7 +4,7 @@ import re
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 from typing import Any
@@ -15,17 +15,16 @@ import click
 from legacy_queue.cli.completion import complete_groups, complete_tasks
 from legacy_queue.cli.create_task import moved_time
 from legacy_queue.cli.queue_options import (
-    TASK_ID_WORDS,
     AnswerAndText,
     QueueCommand,
+    id_type,
     pool_argument,
     pool_option,
     queue_options,
     reporting,
-    task_id_type,
 )
 from legacy_queue.cli.tables import table
-from legacy_queue.config.values import matching, number, one_of
+from legacy_queue.config.values import number, one_of
 from legacy_queue.domain.ids import TASK_ID
 from legacy_queue.domain.states import RESOLVED, UNRESOLVED
 from legacy_queue.domain.times import age_words, duration_words, parse_time
@@ -38,7 +37,14 @@ _MAX_NAME = 24  # characters of a task's name, so that 80 columns have room for 
 _WATCH_INTERVAL = 1  # seconds
 _LOGS = "public/logs/"
 
-task_argument = click.argument("task_id", metavar="TASK", type=task_id_type, shell_complete=complete_tasks)
+
+def _limit(default: int, what: str) -> Callable[[Any], Any]:
+    return click.option("--limit", type=number(0), default=default, metavar="N", help=f"{what}; 0 means all.")
+
+
+task_argument = click.argument(
+    "task_id", metavar="TASK", type=id_type("taskId"), shell_complete=complete_tasks
+)
 
 
 class _WithId(QueueCommand):
@@ -79,9 +85,7 @@ def status(queue: QueueClient, task_id: str, watch: bool) -> AnswerAndText:
     help="Only tasks in this state: " + ", ".join(_STATES) + ".",
 )
 @pool_option
-@click.option(
-    "--limit", type=number(0), default=100, metavar="N", help="At most this many tasks; 0 means all."
-)
+@_limit(100, "At most this many tasks")
 @reporting
 def tasks(queue: QueueClient, state: str, pool: str | None, limit: int) -> AnswerAndText:
     """List tasks. Embedded storage lists the newest first, others list them in the order of their taskIds.
@@ -96,9 +100,7 @@ def tasks(queue: QueueClient, state: str, pool: str | None, limit: int) -> Answe
 
 
 @click.command(cls=QueueCommand)
-@click.option(
-    "--limit", type=number(0), default=100, metavar="N", help="At most this many pools; 0 means all."
-)
+@_limit(100, "At most this many pools")
 @reporting
 def pools(queue: QueueClient, limit: int) -> AnswerAndText:
     """List the pools that have tasks or callers: their tasks, their messages, and who last asked for work.
@@ -115,13 +117,7 @@ def pools(queue: QueueClient, limit: int) -> AnswerAndText:
 
 @click.command(cls=QueueCommand)
 @pool_option
-@click.option(
-    "--limit",
-    type=number(0),
-    default=1000,
-    metavar="N",
-    help="Workers of at most this many pools; 0 means all.",
-)
+@_limit(1000, "Workers of at most this many pools")
 @reporting
 def workers(queue: QueueClient, pool: str | None, limit: int) -> AnswerAndText:
     """List the workers: their last call or poll, their quarantine, and their last task.
@@ -158,15 +154,8 @@ def peek(queue: QueueClient, pool: str) -> AnswerAndText:
 
 
 @click.command(cls=_WithId)
-@click.argument(
-    "task_group_id",
-    metavar="GROUP",
-    type=matching(TASK_ID, TASK_ID_WORDS.replace("taskId", "taskGroupId", 1)),
-    shell_complete=complete_groups,
-)
-@click.option(
-    "--limit", type=number(0), default=1000, metavar="N", help="At most this many tasks; 0 means all."
-)
+@click.argument("task_group_id", metavar="GROUP", type=id_type("taskGroupId"), shell_complete=complete_groups)
+@_limit(1000, "At most this many tasks")
 @reporting
 def group(queue: QueueClient, task_group_id: str, limit: int) -> AnswerAndText:
     """List the tasks of a task group, and count them by state."""

@@ -38,8 +38,8 @@ _HEADS = ("POOL", "CAN REQUIRE PROOF", "READY FOR CLAIMWORK", *_COUNTED)
 def migration(queue: QueueClient, since: str, pool: str | None, dry_run: str | None) -> AnswerAndText:
     """Report which pools can move to a newer protocol, and which workers keep the others from it.
 
-    The credentials need the scope queue:migration. A call is counted about ten seconds after it was made. A
-    caller is listed if it asked for work since then, with all its recorded calls.
+    The credentials need the scope queue:migration. A caller is listed, with all its recorded calls, if it
+    asked for work within --since. A call is recorded about ten seconds after it was made.
 
     \b
     - CAN REQUIRE PROOF: yes if the policy of the pool can be set to required

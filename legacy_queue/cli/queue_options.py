@@ -15,10 +15,10 @@ import click
 import requests
 from click.core import ParameterSource
 
-from legacy_queue.cli.completion import complete_pools
+from legacy_queue.cli.completion import complete_pools, complete_tasks
 from legacy_queue.cli.tables import MAX_OPTION_WIDTH
 from legacy_queue.config import SERVER_FILE, load
-from legacy_queue.config.values import matching, without_secrets
+from legacy_queue.config.values import Value, matching, without_secrets
 from legacy_queue.credentials import ANONYMOUS, Credentials
 from legacy_queue.domain.hosts import is_loopback
 from legacy_queue.domain.ids import IDENTIFIER, TASK_ID, TASK_QUEUE_ID
@@ -93,8 +93,6 @@ _CLIENT_OPTIONS = (
     ),
 )
 identifier = matching(IDENTIFIER, "1 to 38 characters of a-z, A-Z, 0-9, - and _")
-TASK_ID_WORDS = "a taskId, such as VHL2gBZ2SI-u8RFuhXZJvQ: 22 characters as create-task prints them"
-task_id_type = matching(TASK_ID, TASK_ID_WORDS)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 _pool = matching(TASK_QUEUE_ID, "a pool: its provisionerId, a slash and its workerType")
 pool_argument = click.argument("pool", type=_pool, shell_complete=complete_pools)
@@ -104,6 +102,22 @@ pool_option = click.option(
     metavar="POOL",
     shell_complete=complete_pools,
     help="Only this pool: provisionerId/workerType.",
+)
+
+
+def id_type(name: str) -> Value:
+    """The type of a taskId, or of a taskGroupId."""
+    example = "such as VHL2gBZ2SI-u8RFuhXZJvQ: 22 characters as create-task prints them"
+    return matching(TASK_ID, f"a {name}, {example}")
+
+
+task_option = click.option(
+    "--task",
+    "taskId",
+    metavar="TASK",
+    type=id_type("taskId"),
+    shell_complete=complete_tasks,
+    help="Only requests about this task.",
 )
 
 
