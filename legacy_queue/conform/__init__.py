@@ -1,4 +1,4 @@
-"""Does a worker follow the protocol? Only the requests that it sends are judged.
+"""Judges whether a worker follows the protocol, by nothing but the requests that it sends.
 
 ``conform`` creates ``situations``. For each of them it starts the worker's command on an ``observed_queue``.
 The ``rules`` read the ``log`` of the worker's requests, and a ``report`` shows what they found. ``observe``
@@ -48,12 +48,13 @@ def conform(
     - ``payloads`` has the task.payload for each kind of task: ``completes``, ``fails``, ``runs`` (for
       ``{seconds}``) and ``malformed``.
     - ``rules`` has rule ids. If it has any, only the situations that show these rules are created.
-    - ``progress`` is called with the number of situations that have ended, the number of all, and a name.
-    - ``claim`` is how long a claim lasts. By default it is 12 seconds. With the payloads of generic-worker,
-      which reclaims no shorter claim, it is 3m40s. The whole run takes about twice as long, plus 30 seconds.
+    - ``progress`` is called with how many situations have ended, how many there are, and the last one's name.
+    - ``claim`` is how long a claim lasts. By default it is 12 seconds, or 3m40s with the payloads of
+      generic-worker, which never reclaims a shorter claim. The whole run takes about twice this time, plus 30
+      seconds.
 
-    Raises ValueError if the command cannot be started, if the worker speaks another protocol, and for an
-    unknown rule or protocol.
+    Raises ValueError if the command cannot be started, if the worker sends no request or does not speak
+    ``protocol``, and for an unknown rule or protocol.
     """
     if unknown := {*rules} - {rule.id for rule in RULES}:
         raise ValueError(
@@ -66,7 +67,7 @@ def conform(
     begun = monotonic()
     claim = claim or (LONG_CLAIM if payloads is FORMS["generic-worker"] else CLAIM)
     logs: list[Log] = []
-    lives: dict[str, Any] = {}
+    histories: dict[str, Any] = {}
     troubles: list[str] = []
 
     def cause(situation: Situation, total: int = 0) -> None:
@@ -77,9 +78,9 @@ def conform(
             except WorkerEnded as ended:
                 trouble = f"the worker ended by itself: {ended}"
             except KeyError as missing:
-                trouble = f"you gave no payload for a task that {missing.args[0]}"
+                trouble = f"you gave no payload {missing.args[0]!r} for its task"
             log = queue.log()
-            lives.update(queue.lives())
+            histories.update(queue.histories())
         logs.append(log)
         troubles.extend([f"Situation {situation.name}: {trouble}"] if trouble else [])
         if total:
@@ -102,7 +103,7 @@ def conform(
     progress(1, 1 + len(left), f"situations: {first.name}")
     with ThreadPoolExecutor(_MAX_CONCURRENT) as threads:
         [*threads.map(lambda each: cause(each, 1 + len(left)), left)]
-    return replace(judge(spoken, logs, asked, monotonic() - begun, rules, troubles), lives=lives)
+    return replace(judge(spoken, logs, asked, monotonic() - begun, rules, troubles), histories=histories)
 
 
 def _asked(protocol: str, chosen: Sequence[str]) -> list[Rule]:
@@ -120,16 +121,16 @@ def observe(journal: Sequence[Mapping[str, Any]], pool: str | None = None) -> li
     """Judge the workers of a pool by the requests that a server has received so far.
 
     Each worker is judged by the rules of the protocol that it speaks. The server's clock must not have been
-    moved. Raises ValueError if the server saw no worker, or if it saw workers of several pools and ``pool``
-    names none of them.
+    moved. Raises ValueError if no worker of the pool has claimed a task, or if workers of several pools have
+    sent requests and ``pool`` names none of these.
     """
     requests = judged(journal)
     pools = {str(request.wire["taskQueueId"]) for request in requests if "taskQueueId" in request.wire}
     if len(pools) != 1 and pool not in pools:
         if not pools:
-            raise ValueError("the queue has received no request of a worker")
-        seen = f"no worker of {pool}" if pool else "workers of several pools"
-        raise ValueError(f"the queue saw {seen}: choose one of {', '.join(sorted(pools))}")
+            raise ValueError("the queue has received no request from a worker")
+        seen = f"no request for {pool}" if pool else "requests for several pools"
+        raise ValueError(f"the queue has received {seen}: expected one of {', '.join(sorted(pools))}")
     chosen = pool or min(pools)
     logs = logs_by_worker(requests, chosen, is_whole=journal[0]["sequence"] == 1)
     if not logs:

@@ -20,7 +20,9 @@ JUDGED = ("pollTaskUrls", POLL, DELETE, "claimTask", "claimWork", *RUN_CALLS)
 # for a slower machine.
 QUIET_TIME = timedelta(seconds=3)  # a call that follows at once comes within this time
 MAX_REACTION_TIME = timedelta(seconds=12)  # a worker repeats a call within this time
-_SILENCE = timedelta(seconds=30)  # after it a worker does nothing more; a claimWork takes up to 20 seconds
+# A worker that sends nothing for this long counts as silent. It is longer than a claimWork, which takes up to
+# 20 seconds.
+_SILENCE = timedelta(seconds=30)
 _LONG_CLAIM = timedelta(minutes=3, seconds=30)
 _START = timedelta(seconds=3)
 _MAX_PACE = 10.0
@@ -33,7 +35,7 @@ def judged(journal: Iterable[Mapping[str, Any]]) -> list["Request"]:
 
 @dataclass(frozen=True, eq=False)
 class Request:
-    """An entry of the journal. Its times are the queue's. Its status is 0 if the worker got no answer."""
+    """An entry of the journal. Its times are by the queue's clock. Status 0 means that it got no answer."""
 
     wire: Mapping[str, Any]
 
@@ -96,7 +98,7 @@ class Request:
     def urls(self) -> str | None:
         """When the signed URL of the request expires, or the signed URLs in its answer.
 
-        It identifies the URLs of an answer: they all expire in the same second.
+        All URLs of one answer expire in the same second, so this tells which answer a URL is from.
         """
         is_of_urls = self.call in (POLL, DELETE, "pollTaskUrls") and "expires" in self.wire
         return str(self.wire["expires"])[:19] if is_of_urls else None
@@ -116,7 +118,7 @@ class ReceivedMessage(NamedTuple):
 
 
 class ClaimPeriod(NamedTuple):
-    """The time in which a worker has a run: from the answer to a claim or a reclaim until ``end``.
+    """The time for which a worker holds a run: from the answer to a claim or a reclaim until ``end``.
 
     ``number`` is 0 for the claim, 1 for the first reclaim, and so on.
     """
@@ -142,10 +144,10 @@ class Log:
 
     - ``situation`` is the name of the situation, or "" if a running server was observed.
     - ``tasks`` has what each task does, and ``lasts`` how long its script runs, by taskId.
-    - ``worker`` is the name that the worker was given, if it was given one.
+    - ``worker`` is the ``<workerGroup>/<workerId>`` that the worker should use, or None if that is unknown.
     - ``started`` and ``stopped`` are when the worker was started and when it got a SIGTERM.
-    - ``end`` is when the journal was read. An observed worker may have been stopped before. For it, ``end``
-      is when its last request began.
+    - ``end`` is when the journal was read. For an observed worker, which may have been stopped long before,
+      it is when its last request began.
     - ``is_whole`` is False if earlier requests were dropped from the journal.
     """
 
@@ -254,9 +256,9 @@ def spoken_protocol(requests: Sequence[Request]) -> str:
 def logs_by_worker(requests: Sequence[Request], pool: str, is_whole: bool) -> list[Log]:
     """The log of each worker that has claimed work of the pool.
 
-    A request belongs to the worker that it names. If it names none, it belongs to the only worker for which
-    its client has claimed, or else to the worker that has claimed its run. A poll names no worker:
-    ``_by_urls`` finds it. A request that may belong to several workers is in no log.
+    A request belongs to the worker that it names. If it names none, and its client has claimed for one worker
+    only, it belongs to that worker; otherwise to the worker that claimed its run. A poll names no worker, so
+    ``_by_urls`` finds it. A request that may be from several workers is in no log.
     """
     runs = {run for request in requests if request.wire.get("taskQueueId") == pool for run in request.runs}
     own = [each for each in requests if each.wire.get("taskQueueId") == pool or runs & each.runs]
@@ -279,11 +281,12 @@ def logs_by_worker(requests: Sequence[Request], pool: str, is_whole: bool) -> li
 
 
 def _by_urls(requests: Sequence[Request], of_client: Mapping[Any, str | None]) -> Mapping[Any, str | None]:
-    """The worker that polls with the URLs of an answer of pollTaskUrls, by the time when the URLs expire.
+    """Which worker polls with the URLs of one answer of pollTaskUrls, by when these URLs expire.
 
-    It is the worker that claims with the messages that these polls received. If they received none, it is the
-    only worker of the client that got the URLs. But if that client polls with other URLs at the same time, it
-    has another worker, and nobody knows which of them polls.
+    It is the worker that claims the runs in the messages that these polls received. If they led to no claim,
+    it is the only worker of the client that got the URLs. But if that client polled with other URLs in
+    between, it has several workers. Then the value is None, because nobody knows which of them polled. URLs
+    of two answers that expire in the same second are left out.
     """
     groups: dict[str, list[Request]] = {}
     for request in requests:

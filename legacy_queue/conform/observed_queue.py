@@ -47,11 +47,11 @@ Payloads = Mapping[str, Any]
 _SCRIPTS = {"completes": "echo done", "fails": "echo this fails; exit 1", "runs": "sleep {seconds}"}
 _MALFORMED = {"malformed": {"image": 1, "command": 1}}
 _COMMANDS = {what: {"command": ["sh", "-c", script]} for what, script in _SCRIPTS.items()}
-_OF_TWO = {what: {"command": [["sh", "-c", script]]} for what, script in _SCRIPTS.items()}
+_NESTED = {what: {"command": [["sh", "-c", script]]} for what, script in _SCRIPTS.items()}
 FORMS: Mapping[str, Payloads] = {
     "sample": _COMMANDS | _MALFORMED,
     "scriptworker": _COMMANDS | _MALFORMED,
-    "generic-worker": {what: {**each, "maxRunTime": 600} for what, each in _OF_TWO.items()} | _MALFORMED,
+    "generic-worker": {what: {**each, "maxRunTime": 600} for what, each in _NESTED.items()} | _MALFORMED,
     "docker-worker": {
         what: {**each, "maxRunTime": 600, "image": "debian:bookworm-slim"} for what, each in _COMMANDS.items()
     }
@@ -64,10 +64,10 @@ class WorkerEnded(Exception):
 
 
 def last_lines(printed: Sequence[str]) -> list[str]:
-    """The last lines of what a worker printed.
+    """The last 15 lines that a worker printed.
 
-    A traceback may be longer than that. Then frames of libraries are left out, the last ones first, because
-    the worker's own frames say where it failed.
+    If a traceback is longer, frames of libraries are left out, the last ones first, because the worker's own
+    frames say where it failed.
     """
     begin = max((index for index, line in enumerate(printed) if line == _TRACEBACK), default=len(printed))
     parts: list[list[str]] = []
@@ -106,6 +106,7 @@ class ObservedQueue(LegacyQueue):
         self._tasks: dict[str, str] = {}
         self._lasts: dict[str, timedelta] = {}
         self._begun: datetime | None = None
+        # the number of the last request in the journal before the worker was started
         self._begin = 0
         self._stopped: datetime | None = None
         self._worker: subprocess.Popen[bytes] | None = None
@@ -116,7 +117,7 @@ class ObservedQueue(LegacyQueue):
     ) -> None:
         self._kill()
         self._output.close()
-        self._forget()  # a fault that no request met is no failure here
+        self._forget()  # it is no failure here if no request met a fault
         super().__exit__(kind, error, traceback)
 
     def new_task(self, what: str, lasts: timedelta = timedelta(0), **fields: Any) -> str:
@@ -192,14 +193,14 @@ class ObservedQueue(LegacyQueue):
             self._worker.wait()
             self._worker = None
 
-    def until(self, has_come: Callable[[Log], object], claims: float = 0) -> bool:
-        """Wait until ``has_come`` is true of the log, and return whether it was true in time.
+    def until(self, condition: Callable[[Log], object], claims: float = 0) -> bool:
+        """Wait until ``condition`` is true of the log. Returns whether it became true in time.
 
-        The wait lasts 30 seconds (times the pace of the worker), and as long as so many ``claims``. Raises
-        WorkerEnded.
+        The wait lasts at most 30 seconds (times the worker's pace) plus the time of so many ``claims``. It
+        ends early if the worker is silent. Raises WorkerEnded.
         """
         begun = time.monotonic()
-        while not has_come(log := self.log()):
+        while not condition(log := self.log()):
             code = self._worker.poll() if self._worker else None
             if code is not None:
                 self._output.seek(0)
@@ -224,7 +225,7 @@ class ObservedQueue(LegacyQueue):
 
         self.until(are_reported, claims)
 
-    def lives(self) -> dict[str, Any]:
+    def histories(self) -> dict[str, Any]:
         """The answer of inspectTask about each task, by its id."""
         return {task_id: self._http.call("GET", f"/inspect/v1/task/{task_id}") for task_id in self._tasks}
 

@@ -17,7 +17,7 @@ from legacy_queue.history.picture import STYLE, history_html, legend_html
 HELD = "held"
 BROKEN = "broken"
 NOT_SHOWN = "not shown"
-_MAX_EVIDENCE = 3  # places of a log
+_MAX_EVIDENCE = 3  # findings that a verdict shows
 _CALLS = {POLL: "GET messages", DELETE: "DELETE message", UPLOAD: "PUT artifact"}  # of signed URLs
 
 
@@ -54,8 +54,8 @@ class Verdict:
 class Report:
     """The verdicts on a worker.
 
-    ``troubles`` has a sentence for each situation that could not be created. ``worker`` is the name of an
-    observed worker. ``lives`` has answers of inspectTask by taskId.
+    ``troubles`` has a sentence for each situation in which something went wrong. ``worker`` is the name of an
+    observed worker. ``histories`` has answers of inspectTask by taskId.
     """
 
     protocol: str
@@ -63,7 +63,7 @@ class Report:
     seconds: float
     troubles: Sequence[str]
     worker: str = ""
-    lives: Mapping[str, Any] = field(default_factory=dict)
+    histories: Mapping[str, Any] = field(default_factory=dict)
 
     def held(self) -> bool:
         """Whether no rule is broken, and at least one was shown."""
@@ -79,8 +79,8 @@ class Report:
         requests = [request for _, request in verdict.evidence]
         tasks = [request.wire.get("taskId", "") for request in requests]
         tasks += [task_id for request in requests for task_id, _ in sorted(request.runs)]
-        shown = [task_id for task_id in dict.fromkeys(tasks) if task_id in self.lives]
-        return {each: history_html(self.lives[each], f"{verdict.rule.id}-{each}-") for each in shown}
+        shown = [task_id for task_id in dict.fromkeys(tasks) if task_id in self.histories]
+        return {each: history_html(self.histories[each], f"{verdict.rule.id}-{each}-") for each in shown}
 
     def to_wire(self) -> Mapping[str, Any]:
         """What ``--json`` prints and ``--report FILE.json`` writes."""
@@ -117,7 +117,7 @@ class Report:
         counts = Counter(each.verdict for each in self.verdicts)
         held = f"{counts[HELD]} {'rule' if counts[HELD] == 1 else 'rules'} held"
         words = f"{held}, {counts[BROKEN]} broken, {counts[NOT_SHOWN]} not shown"
-        time = f", in {self.seconds:.0f} s" if self.seconds else ""  # an observed worker takes none
+        time = f", in {self.seconds:.0f} s" if self.seconds else ""  # 0 for an observed worker
         return f"Protocol {self.protocol}: {words}{time}."
 
     def to_junit(self) -> etree._Element:
@@ -169,7 +169,7 @@ def _printable(text: str) -> str:
 def _words(situation: str, request: Request) -> str:
     """``12:34:56.789, situation idle: claimTask of <taskId>/0 was answered with 503.``
 
-    For an observed worker, the date is there and no situation.
+    For an observed worker, the sentence has the date in place of the situation.
     """
     day, time = request.wire["time"][:10], request.wire["time"][11:23]
     when = f"{time}, situation {situation}" if situation else f"{day} {time}"
@@ -189,7 +189,7 @@ def judge(
 ) -> Report:
     """The report on these logs.
 
-    If rule ids are ``chosen``, it has only these rules, and all rules that are broken.
+    If rule ids are ``chosen``, it has only these rules and all broken rules.
     """
     verdicts = [_verdict(rule, logs) for rule in rules]
     shown = [each for each in verdicts if not chosen or each.rule.id in chosen or each.is_broken]

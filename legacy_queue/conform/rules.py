@@ -1,11 +1,11 @@
 """The rules of conform: each is a sentence of the protocol's documents, and a function that checks a log.
 
 The docstring of such a function has two paragraphs. The first quotes the sentence. The second says what a
-worker should do instead if it breaks the rule. The function yields ``(True, requests)`` for each
-place of the log where the worker keeps the rule, and ``(False, requests)`` for each place where it breaks it.
+worker should do instead if it breaks the rule. The function yields ``(True, requests)`` for each place of the
+log where the worker keeps the rule, and ``(False, requests)`` for each place where it breaks it.
 
-A log can end before the worker has done what a rule asks for. So nothing is missing until the log shows that
-the worker went on without it.
+A log can end before the worker has done what a rule asks for. So a request counts as missing only if the log
+shows that the worker went on without it.
 """
 
 from collections.abc import Callable, Iterator
@@ -57,8 +57,7 @@ class Rule:
     """A sentence that is quoted from the document ``source``, and the function that checks it.
 
     ``demand`` is "must" if the document demands it, and "should" if it recommends it or if it follows from a
-    recommendation. If a worker breaks the rule, it should do what
-    ``instead`` says.
+    recommendation. ``instead`` says what a worker that breaks the rule should do.
     """
 
     id: str
@@ -109,12 +108,12 @@ def _not_followed(
 
 
 def _late_calls(log: Log, lost: Request) -> tuple[list[Request], bool]:
-    """The calls about a run that began after the answer that its claim is lost, and whether they show that
-    the worker goes on with the run.
+    """The calls about a run after ``lost``, the answer that says that its claim is lost.
 
-    A call that began before that answer does not count. One later call may come from another thread that
-    did not know the answer yet. A second call shows that the worker goes on. So does a report, or the upload
-    of an artifact that was created after the answer.
+    The second value says whether these calls show that the worker goes on with the run. A call that began
+    before the answer does not count. One later call may come from another thread that did not know the answer
+    yet. A second one shows it, and so does a report, a call after the quiet time, or the upload of an
+    artifact that was created after the answer.
     """
     late = [call for call in log.about(lost.run, *RUN_CALLS) if call.follows(lost)]
     created = [each for each in log.about(lost.run, "createArtifact") if each.ended > lost.ended]
@@ -131,7 +130,7 @@ def _paused(begin: Request, last: Request, following: Request) -> Findings:
     """Judge the pause between two rounds. ``following`` is the first request of the second round.
 
     The rule is kept if the worker paused for half a second or more. It is broken if the rounds began less
-    than half a second apart. Otherwise the first round took long, as on a slow machine. That shows nothing.
+    than half a second apart. Anything else shows nothing: the first round took long, as on a slow machine.
     """
     has_paused = following.begun - last.ended >= _A_SECOND_OR_SO
     if has_paused or following.begun - begin.begun < _A_SECOND_OR_SO:
@@ -139,7 +138,7 @@ def _paused(begin: Request, last: Request, following: Request) -> Findings:
 
 
 def _asks_again(log: Log, request: Request) -> Findings:
-    """Kept if the worker asks for work later, however long it is busy; broken if it falls silent."""
+    """The rule is kept if the worker asks for work later, however late. It is broken if it falls silent."""
     asks = log.after(request, POLL, "claimWork")
     if asks or log.is_silent:
         yield bool(asks), [request, *asks[:1]]
@@ -223,7 +222,7 @@ def renew_urls_in_time(log: Log) -> Findings:
     """When a worker want a task it will call `queue.pollTaskUrls(provisionerId, workerType)` which then
     returns an array of URLs we can poll.
 
-    Call pollTaskUrls again before the time that its last answer has as `expires`.
+    Call pollTaskUrls again before the time in `expires` of its last answer.
     """
     for urls in log.of("pollTaskUrls"):
         if urls.was_done:
@@ -342,7 +341,8 @@ def go_on_after_a_malformed_message(log: Log) -> Findings:
 def keep_the_message(log: Log) -> Findings:
     """Proceeds to update the Azure queue message with an invisibility timeout that matches `takenUntil`
 
-    Never delete a message. When a run is claimed, the queue makes its message the message of the next run.
+    Never delete a message. When a run is claimed, the queue turns its message into the message of the next
+    run.
     """
     for message in log.messages:
         for claim in _claims_of(log, message):
@@ -481,12 +481,13 @@ def wait_for_the_answer(log: Log) -> Findings:
     """
     asked = log.of("claimWork")
     # the queue notices a closed connection only some seconds later
-    gone = [claim for claim in asked if "isDisconnected" in claim.wire]
-    left = [claim for claim in gone if any(claim.begun < other.begun for other in asked)]
-    empty = [claim for claim in asked if claim.was_done and not claim.claims and claim not in gone]
+    closed = [claim for claim in asked if "isDisconnected" in claim.wire]
+    given_up = [claim for claim in closed if any(claim.begun < other.begun for other in asked)]
+    empty = [claim for claim in asked if claim.was_done and not claim.claims and claim not in closed]
     waited = [claim for claim in empty if claim.wire["ms"] >= WAITED]
-    is_stopped = len(left) <= len(waited)  # a worker that mostly waits left because it was stopped
-    for claim in [*waited, *([] if is_stopped else left)]:
+    # if a worker mostly waits, the few connections were closed because somebody restarted it
+    is_restarted = len(given_up) <= len(waited)
+    for claim in [*waited, *([] if is_restarted else given_up)]:
         yield claim in waited, [claim]
 
 

@@ -92,12 +92,12 @@ def tasks(queue: ObservedQueue) -> None:
 def idle(queue: ObservedQueue) -> None:
     """There is no work."""
 
-    def has_come_round(log: Log) -> bool:
+    def has_gone_round(log: Log) -> bool:
         asked = [claim.wire for claim in log.of("claimWork")]
         waited = [wire for wire in asked if wire["ms"] >= WAITED or "isDisconnected" in wire]
         return len(waited) > 2 or len(log.of(POLL)) > 15
 
-    queue.start().until(has_come_round)
+    queue.start().until(has_gone_round)
 
 
 @situation("pause-after-an-empty-answer", ASKS, claim_work_wait="0s")

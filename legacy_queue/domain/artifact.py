@@ -60,7 +60,7 @@ class BaseArtifact:
     is_complete: bool = True
 
     def uploads_until(self, now: datetime) -> datetime:
-        """When uploads must end: when the artifact expires, or may be removed if it has expired already."""
+        """When uploads must end: at ``expires`` or, if that has passed, when the bytes may be removed."""
         return self.expires if self.expires > now else self.expires + CREATED_UNTIL_AFTER_EXPIRY
 
     def url_expiry(self, now: datetime) -> datetime:
@@ -250,8 +250,8 @@ def requested_artifact(
     latest = task.definition.expires
     if expires <= now - CREATED_UNTIL_AFTER_EXPIRY or expires > latest:
         raise InputError(
-            f"expires is {format_time(expires)}: expected at most 15 minutes ago (now is "
-            f"{format_time(now)}) and not after the task expires, {format_time(latest)}"
+            f"expires is {format_time(expires)}: expected a time at most 15 minutes ago (it is "
+            f"{format_time(now)} now), and not later than the task's expires, {format_time(latest)}"
         )
     kind = KINDS[body["storageType"]]
     # an error has the content type of the answer of getArtifact
@@ -309,9 +309,9 @@ def note_blob(task: Task, artifact: Artifact, now: datetime) -> Outcome:
 def created_again(existing: Artifact, given: Artifact, now: datetime) -> Artifact:
     """Returns the artifact after another createArtifact of the same name.
 
-    The new artifact may expire later, and may have another length if lengths are not checked. A reference may
-    get another URL or become a link. Any other difference raises RequestConflict. If the sweeper may be
-    removing the old bytes, the new bytes get another ``blob_name``.
+    The new artifact may expire later, and may declare another content length if nothing checks it. A
+    reference may get another URL or become a link. Any other difference raises RequestConflict. If the
+    sweeper may be removing the old bytes, the new bytes get another ``blob_name``.
     """
     if isinstance(given, LinkArtifact):  # a link has the content type of its target
         given = replace(given, content_type=existing.content_type)
@@ -409,7 +409,7 @@ def _check_parts(sizes: Sequence[int], length: int) -> None:
                 "1 for the last part"
             )
     if sum(sizes) != length:
-        raise InputError(f"the parts have {sum(sizes)} bytes in total: expected transferLength, {length}")
+        raise InputError(f"the parts have {sum(sizes)} bytes in total: expected {length}, the transferLength")
 
 
 def _check_size(what: str, size: int, max_size: int, where: str) -> None:

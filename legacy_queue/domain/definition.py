@@ -70,7 +70,7 @@ class TaskDefinition:
         return str(self.wire.get("projectId", NO_PROJECT))
 
     def to_wire(self) -> dict[str, Any]:
-        """Returns the definition as the API answers it, with projectId and taskQueueId."""
+        """Returns the definition as the API returns it, with projectId and taskQueueId."""
         pool = f"{self.wire['provisionerId']}/{self.wire['workerType']}"
         return {**self.wire, "projectId": self.project_id, "taskQueueId": pool}
 

@@ -12,12 +12,12 @@ FIRST_LOOK = timedelta(minutes=10)
 
 
 def next_due(task: Task) -> datetime | None:
-    """When time ends the claim or the task. None if the task is resolved."""
+    """Returns takenUntil or the deadline, whichever comes first. None if the task is resolved."""
     return None if task.is_resolved else next_due_of(task.last_run, task.definition.deadline)
 
 
 def next_due_of(last_run: Run | None, deadline: datetime) -> datetime:
-    """When time ends the claim or the task, for an unresolved task with this last run."""
+    """Returns takenUntil or the deadline, whichever comes first, of an unresolved task with this last run."""
     return min(deadline, last_run.taken_until) if last_run and last_run.taken_until else deadline
 
 

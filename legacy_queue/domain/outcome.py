@@ -32,7 +32,10 @@ class Hold:
 
 @dataclass(frozen=True)
 class Offer:
-    """To be done after the task is written: show a message for the pending ``run_id``, chosen as for Hold."""
+    """To be done after the task is written: make a message for the pending ``run_id`` visible.
+
+    The message is chosen as for Hold.
+    """
 
     run_id: int
     lease: MessageLease | None = None
@@ -50,8 +53,8 @@ class DeleteMessage:
 class Outcome:
     """The task to write, and what follows once it is written.
 
-    First ``hold`` is applied, then the task is written, then ``message_effect`` is applied and ``events`` are
-    published. The caller gets the task or, if there is a ``refusal``, this error.
+    First ``hold`` is applied, then the task is written, then ``events`` are published, and at last
+    ``message_effect`` is applied. The caller gets the task or, if there is a ``refusal``, this error.
     """
 
     task: Task

@@ -158,7 +158,7 @@ class Task:
 
     @property
     def wire(self) -> Mapping[str, Any]:
-        """The definition as the API answers it, with the current priority."""
+        """The definition as the API returns it, with the current priority."""
         return {**self.definition.to_wire(), "priority": self.priority}
 
     @property

@@ -47,13 +47,13 @@ class Ticket:
         signatures = (ticket_signature(text, secret, use).encode() for secret in secrets)
         if not any(hmac.compare_digest(signature.encode(), expected) for expected in signatures):
             raise AuthorizationFailed(
-                f"the URL is not signed for this {use}: use the URL exactly as the server answered it"
+                f"the URL is not signed for this {use}: use the URL exactly as the server returned it"
             )
         wire = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
         task_id, run_id, name, expiry, *part = wire
         if parse_time(expiry) <= now:
             raise AuthorizationFailed(
-                f"the URL expired at {expiry}: repeat the call that answered it to get a new URL"
+                f"the URL expired at {expiry}: repeat the call that returned it to get a new URL"
             )
         return cls(task_id, run_id, name, parse_time(expiry), *part)
 

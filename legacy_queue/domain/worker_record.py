@@ -18,7 +18,8 @@ ID_NAMES = ("provisionerId", "workerType", "workerGroup", "workerId")
 STABILITIES = ("experimental", "stable", "deprecated")
 RECENT_TASKS = 20
 _QUARANTINE_DETAILS = 20
-ACTIVE_EVERY = timedelta(minutes=30)  # activity is written at least once in each of these periods of a day
+# a day is divided into periods of this length; activity is written at least once in each of them
+ACTIVE_EVERY = timedelta(minutes=30)
 
 _DECLARED_EVERY = timedelta(hours=6)
 _LIFE = timedelta(days=5)

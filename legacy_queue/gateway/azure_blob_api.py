@@ -53,7 +53,7 @@ _MAX_BODY = 5000 * 1024 * 1024  # bytes
 _MAX_BLOCK = 16 * 1024 * 1024  # bytes; clients of Azure send 4 or 8 MiB by default
 _CHUNK = 256 * 1024  # bytes of a body that are read at once
 _MAX_BLOCKS = 50_000
-_MAX_BLOCK_LIST = 8 * 1024 * 1024  # bytes of XML, more than _MAX_BLOCKS need
+_MAX_BLOCK_LIST = 8 * 1024 * 1024  # bytes of XML; a list of _MAX_BLOCKS is shorter
 _OF_EACH_BLOB = {  # headers of each read: there are only block blobs, without leases, and Azure encrypts all
     "x-ms-blob-type": "BlockBlob",
     "Accept-Ranges": "bytes",

@@ -2,7 +2,7 @@
 
 A signature is a secret, so this module must never log. Sources: Azure's "Create a service SAS" (version
 2015-04-05 and later for queues, 2020-12-06 and later for blobs); "Common REST API error codes", "Queue
-Storage error codes" and "Blob Storage error codes", from which the sentences are;
+Storage error codes" and "Blob Storage error codes", which have the sentences of the errors below;
 docs/explanation/legacy-clients.md#signed-urls-and-xml. docs/reference/azure.md has the error of each request.
 """
 
@@ -104,7 +104,7 @@ _SENTENCES = dict(line.partition(" ")[::2] for line in _ERRORS.strip().splitline
 
 
 class AzureError(Exception):
-    """An error as Azure answers it.
+    """An error that is answered as Azure would.
 
     ``detail`` says what was expected; the answer has it as the element Reason. ``parameter`` names the wrong
     query parameter, and ``elements`` are more elements of the answer. After a failed authentication the
@@ -160,7 +160,7 @@ class Faults(Protocol):
 
 
 def blueprint_of(name: str, rule: str, serve: Callable[[str], Response], record_of: RecordOf) -> Blueprint:
-    """A blueprint that serves the rule for every method, and answers errors as Azure does."""
+    """Returns a blueprint that serves the rule for every method. It answers errors as Azure does."""
 
     def refused(error: AzureError) -> Response:
         record_of(request.environ).reason = error.reason
@@ -203,7 +203,7 @@ def _version(parameters: Mapping[str, str]) -> str:
 
 @lru_cache(maxsize=100)
 def _is_version(text: str) -> bool:
-    """Whether the text is a date since the first version. This server answers all versions alike."""
+    """Whether the text is a date, _FIRST_VERSION or later. The server answers all versions alike."""
     try:
         return bool(re.fullmatch("[0-9]{4}-[0-9]{2}-[0-9]{2}", text)) and (
             date.fromisoformat(text) >= _FIRST_VERSION
@@ -234,7 +234,8 @@ def authenticated(resource: str, permission: str, key: str, now: datetime) -> di
     if not hmac.compare_digest(expected, parameters.get("sig", "").encode()):
         raise AzureError("AuthenticationFailed", reason="the URL is not signed by this server's key")
     if not _is_valid(parameters, now):
-        reason = f"the URL is valid only from {second or 'ever'} until {third}"
+        begin = f"from {second} " if second else ""
+        reason = f"the URL is valid only {begin}until {third}"
         raise AzureError("AuthenticationFailed", reason=reason)
     is_queue = signed_fields == _QUEUE_FIELDS
     if not _is_granted(parameters) or (parameters.get("si") and not is_queue):
@@ -250,7 +251,7 @@ def authenticated(resource: str, permission: str, key: str, now: datetime) -> di
 
 
 def _parameters() -> dict[str, str]:
-    """Returns the decoded parameters. Raises AzureError if a signed parameter is there twice.
+    """Returns the decoded parameters. Raises AzureError if a signed one is given twice, so is ambiguous.
 
     For other parameters the first one counts, as in Azurite: Azure's JavaScript client appends its own
     ``visibilitytimeout`` to the one in a poll URL.

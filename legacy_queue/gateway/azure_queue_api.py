@@ -132,7 +132,7 @@ def _delete(
         source.delete(MessageLease(message_id, receipt))
     except queue.QueueNotFound:
         raise AzureError("QueueNotFound") from None
-    except queue.LeaseLost:  # it was deleted, or received again, or another message has this receipt
+    except queue.LeaseLost:  # it was deleted or received again, or the receipt belongs to another message
         raise AzureError("MessageNotFound") from None
     return answer(204)
 

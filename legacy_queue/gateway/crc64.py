@@ -16,9 +16,10 @@ _SHORTEST = 128  # bits; a number of this length is not folded further
 def crc64(data: bytes, before: int = 0) -> int:
     """Returns the CRC-64 of all bytes so far: ``before`` is the CRC-64 of the bytes before ``data``.
 
-    A loop over bytes would take seconds for a block. Instead the bits are the coefficients of one polynomial,
-    which is folded: its front half, times a power of x modulo _POLYNOMIAL, is added to the other half. The
-    sum has the same remainder and half the length. In Python this is a few shifts of one long number.
+    A loop over the bytes of a block would take seconds. Instead, this takes all bits as the coefficients of
+    one polynomial and folds it: its front half, times a power of x modulo _POLYNOMIAL, is added to the other
+    half. The sum has the same remainder and about half the length. Each fold is a few shifts of one long
+    number.
     """
     state = before ^ _ONES
     if len(data) < 8:
@@ -36,7 +37,7 @@ def crc64(data: bytes, before: int = 0) -> int:
 
 
 def _folded(number: int, bits: int, length: int) -> int:
-    """Returns a polynomial of ``length`` bits with the same remainder. At most, bits = 2 * length - 64."""
+    """Returns a polynomial of ``length`` bits with the same remainder. ``bits`` <= 2 * length - 64."""
     front = bits - length
     moved = number & ((1 << front) - 1)
     number >>= front
@@ -47,7 +48,7 @@ def _folded(number: int, bits: int, length: int) -> int:
 
 @cache
 def _powers(exponent: int) -> Sequence[int]:
-    """Returns the powers of x in the remainder of x^exponent."""
+    """Returns the exponents of the powers of x in x^exponent modulo _POLYNOMIAL."""
     remainder = 1
     for digit in f"{exponent:b}":
         remainder = _reduced(sum(1 << 2 * power for power in range(64) if remainder >> power & 1))  # squared

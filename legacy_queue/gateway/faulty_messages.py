@@ -21,7 +21,7 @@ _MIN_TIME_TO_LIVE = timedelta(seconds=1)
 
 
 class FaultyMessages:
-    """Applies faults to messages, but never to the copy that a ``double`` made.
+    """Applies faults to messages, but never to the copy that the fault ``double`` made.
 
     It remembers the runs of messages that this process delivered, because a delete only names the message,
     and a fault may be about one task.

@@ -1,8 +1,8 @@
 """What happened to a task: a list whose rows are the rows of a picture, in HTML and SVG.
 
 Each entry of inspectTask's ``story`` is a row. It has the lanes of the message and of each run, the time and
-the sentence. A row is as high as its sentence needs, so its shapes know that height only as 100 %. The SVG
-has no script and no style, because the pages forbid both inline. It is hidden from screen readers: the
+the sentence. A row is as high as its sentence needs, so its shapes give heights in percent of the row. The
+SVG has no script and no style, because the pages forbid both inline. It is hidden from screen readers: the
 sentences say the same.
 """
 
@@ -20,7 +20,7 @@ from legacy_queue.history.words import moment_words, shortened
 _MESSAGE = 12.0  # the middle of the message's lane
 _RUNS = 26.0  # where the lanes of the runs begin
 _MAX_WIDTH_OF_RUNS = 84  # of all their lanes
-_PAUSE = 60  # seconds between two entries that are worth saying
+_PAUSE = 60  # seconds; a shorter pause between two entries is not mentioned
 
 # Each has a contrast of 3:1 or more to white and to #0d1117. What differs in color differs in shape, too.
 BLUE, GREEN, RED, AMBER, PURPLE = "#2f81f7", "#2e8b57", "#d1453b", "#b7791f", "#8b5cf6"
@@ -34,7 +34,7 @@ _ENDS = {
     "message-missing": "the latest time at which the sweeper offers the run again",
     "deadline": "the deadline ends the task",
 }
-# where the message is now, by what storage shows
+# where the message is now, by the situation in which storage shows it
 _SHOWN = {
     **dict.fromkeys(("visible", "behind"), "visible"),
     **dict.fromkeys(("received", "delayed"), "hidden"),
@@ -213,7 +213,7 @@ class _Picture:
             if moment["kind"] == "gap":
                 yield from (_Part(lane, index, "gap") for lane in (_MESSAGE, *map(self._lane, self._runs)))
             elif moment.get("state") == "running":
-                # the entry has the takenUntil of the last reclaim: only the journal has that of the claim
+                # the entry has the takenUntil of the last reclaim; only the journal has the claim's own
                 run_id = moment["runId"]
                 first = claims.get(run_id, until)
                 yield _Part(self._lane(run_id), index, "running", first, run_id in claims)

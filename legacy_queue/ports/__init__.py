@@ -58,7 +58,7 @@ class Clock(Protocol):
         """The real time at which ``now`` will return ``time``, if nobody moves or freezes the clock."""
 
     def monotonic(self) -> timedelta:
-        """The time since some moment before the process began, for durations. Nobody can move or set it."""
+        """The time since a moment long before the process began, for durations. Nobody can move or set it."""
 
 
 @runtime_checkable

@@ -60,5 +60,5 @@ class StorageAccount(Protocol):
     def close(self) -> None:
         """End the use of the account.
 
-        Every later operation raises ServiceUnavailable, except reads of blobs.
+        After this, all operations on rows and messages, and all writes of blobs, raise ServiceUnavailable.
         """

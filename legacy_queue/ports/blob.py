@@ -36,7 +36,7 @@ class Written:
 
 @dataclass(frozen=True)
 class BlobProperties:
-    """``length`` in bytes as stored, after any content encoding.
+    """The properties of a blob. ``length`` is in bytes as stored, after any content encoding.
 
     ``md5``, in base64, is the value that a write passed. Azure computes it for a put if none was passed. The
     names in ``metadata`` are in lower case.

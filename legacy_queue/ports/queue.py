@@ -36,7 +36,7 @@ class QueuedMessage:
 
 @dataclass(frozen=True)
 class SignedUrls:
-    """The poll URL and the delete URL of a queue, as pollTaskUrls answers them."""
+    """The poll URL and the delete URL of a queue, as pollTaskUrls returns them."""
 
     poll: str
     delete: str
@@ -93,7 +93,7 @@ class Queue(Protocol):
         """
 
     def update(self, lease: MessageLease, text: str, hidden_for: timedelta) -> MessageLease:
-        """Give the leased message this text and hide it for ``hidden_for``; 0 shows it. Raises LeaseLost.
+        """Give the leased message this text and hide it for ``hidden_for`` (0: show it). Raises LeaseLost.
 
         Use the returned lease from now on: the old one is stale.
         """

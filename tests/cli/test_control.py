@@ -118,4 +118,4 @@ def test_the_root_url_option_wins_over_a_base_url_in_a_variable(queue: ServedQue
     printed(ask("clock", "--root-url", queue.root_url, LEGACY_QUEUE_BASE_URL=elsewhere))
     assert "does not answer" in refused(ask("conform", "--observe", LEGACY_QUEUE_BASE_URL=elsewhere), 2)
     observed = ask("conform", "--observe", "--root-url", queue.root_url, LEGACY_QUEUE_BASE_URL=elsewhere)
-    assert "the queue has received no request of a worker" in refused(observed, 2)
+    assert "the queue has received no request from a worker" in refused(observed, 2)

@@ -131,7 +131,7 @@ def test_a_rule_that_needs_a_missing_payload_is_reported_as_not_shown(tmp_path: 
     assert ended.exit_code == 0, ended.output
     verdicts = [line.split("  ")[0] for line in ended.stdout.splitlines()[1:3]]
     assert verdicts == ["held", "not shown"]
-    assert "shutdown: you gave no payload for a task that runs" in ended.stdout
+    assert "shutdown: you gave no payload 'runs' for its task" in ended.stdout
     file.write_text('{"runs": {"command": ["sleep", "{seconds}"]}}')
     assert "expected a payload for a task that completes" in run("--payload", str(file), "--", "true").stderr
 

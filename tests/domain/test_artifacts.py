@@ -119,10 +119,10 @@ def test_an_impossible_blob_is_refused(body: dict[str, Any], kind: type[Exceptio
 @pytest.mark.parametrize(
     ("expires", "message"),
     [
-        (at(-15 * MINUTE), r"at most 15 minutes ago \(now is 2030-01-02T03:04:05\.678Z\)"),
+        (at(-15 * MINUTE), r"at most 15 minutes ago \(it is 2030-01-02T03:04:05\.678Z now\)"),
         (at(-15 * MINUTE + MS), None),
         (at(DAY), None),
-        (at(DAY + MS), "not after the task expires, 2030-01-03T03:04:05.678Z"),
+        (at(DAY + MS), "not later than the task's expires, 2030-01-03T03:04:05.678Z"),
         ("2030-02-30T00:00:00Z", "out of range"),
     ],
 )

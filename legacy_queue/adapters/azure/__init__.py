@@ -66,7 +66,7 @@ class AzureAccount(StorageAccount):
         gateway: SigningEndpoint | None = None,
         transport: Callable[..., Transport] = Transport,
     ) -> None:
-        """Sends nothing. The container is ``<prefix>-artifacts``.
+        """Make the account, without a request. Its container is ``<prefix>-artifacts``.
 
         ``access`` is a connection string, or the Access of an identity. ``public_queue_url`` and
         ``public_blob_url`` are the URLs for workers. By default these are the ``gateway``, or the account's

@@ -45,8 +45,8 @@ class Transport(HttpTransport[HttpRequest, HttpResponse]):
     """Sends the requests of one service to its endpoint, ``url``. Raises ValueError if the URL is invalid.
 
     ``counts`` counts requests by service and HTTP method. ``proxy`` is the URL of an HTTP proxy. The default
-    ``context`` trusts the authorities of the system and of requests. Each request may close the oldest idle
-    connection, if there are more than ``max_idle`` or it has been idle for a minute.
+    ``context`` trusts the authorities of the system and of the package requests. Each request may close the
+    oldest idle connection, if there are more than ``max_idle`` or it has been idle for a minute.
     """
 
     service: str

@@ -119,7 +119,7 @@ class Database:
     def rank(self, count: int = 1) -> int:
         """Return the first of ``count`` new numbers.
 
-        They always grow; across processes as their clocks do.
+        They always grow within a process. Across processes they grow about as the clocks of these do.
         """
         first = max(self._last_rank + 1, time.time_ns())
         self._last_rank = first + count - 1

@@ -59,7 +59,7 @@ def translated(path: Path) -> Iterator[None]:
 
 
 def check_contents(connection: sqlite3.Connection, path: Path) -> None:
-    """Raises UnusableStorage if the file is not of this program, and sqlite3.Error if it is damaged."""
+    """Raises UnusableStorage if another program made the file, and sqlite3.Error if it is damaged."""
     (kind,) = connection.execute("PRAGMA application_id").fetchone()
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
     if kind != APPLICATION_ID and (kind or tables):

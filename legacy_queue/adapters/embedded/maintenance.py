@@ -5,9 +5,9 @@ full. A round removes some expired messages and contents, gives free pages back 
 the WAL back into the file, in two steps:
 
 1. A PASSIVE checkpoint does the long part while others read and write. It waits for nobody. If a reader still
-needs an old page, or another process is making a checkpoint, the next round does the rest. 2. When everything
-is written back, a TRUNCATE checkpoint starts a new WAL. Writers wait for it, but it only has to write what
-has changed since step 1.
+   needs an old page, or another process is making a checkpoint, the next round does the rest.
+2. When everything is written back, a TRUNCATE checkpoint starts a new WAL. Writers wait for it, but it only
+   has to write what has changed since step 1.
 
 With ``synchronous`` normal, three facts follow, and other modules rely on them:
 

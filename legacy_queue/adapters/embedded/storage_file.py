@@ -86,7 +86,7 @@ class StorageFile:
         return True
 
     def require(self) -> None:
-        """Raises UnusableStorage if the file is missing, lacks its WAL, or has another owner."""
+        """Raises UnusableStorage if the file is missing, lacks its WAL, or another user can change it."""
         with translated(self.path):
             if self.is_missing:
                 raise UnusableStorage(
@@ -177,7 +177,10 @@ class StorageFile:
                 connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
     def _check_owner(self) -> None:
-        """Raises OSError if another user owns or can change one of the files or folders."""
+        """Raises OSError if another user owns or can change one of the files or folders.
+
+        Raises UnusableStorage if the file has a second name.
+        """
         for folder in {self.folder, self.path.parent, self.artifacts}:
             with suppress(FileNotFoundError):
                 check_folder(folder)

@@ -86,7 +86,7 @@ def control_reset(call: Call) -> Reply:
 
 
 def clock_answer(state: ClockState) -> Mapping[str, Any]:
-    """The state of the clock as controlClock answers it."""
+    """The state of the clock as controlClock returns it."""
     return {
         "now": format_time(state.now),
         "offset": state.offset.total_seconds(),

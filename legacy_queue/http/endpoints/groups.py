@@ -192,7 +192,7 @@ def _tasks(call: Call, name: str, to_wire: Callable[[Task], Any]) -> Reply:
 
 
 def group_wire(group: Group) -> dict[str, str]:
-    """The group as getTaskGroup answers it."""
+    """The group as getTaskGroup returns it."""
     sealed = {"sealed": format_time(group.sealed)} if group.sealed else {}
     return {
         "taskGroupId": group.task_group_id,
