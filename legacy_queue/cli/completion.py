@@ -28,10 +28,8 @@ def _completion(path: str, listed: str, word: str, text: str, *others: str) -> C
         from legacy_queue.cli.queue_options import QUEUE_PARAMETERS, called_queue  # it imports this module
 
         found: dict[str, str] = {}
-        with (
-            suppress(Exception),
-            redirect_stderr(io.StringIO()),
-        ):  # a traceback would land in the command line
+        # an error or a warning would land in the command line that is being written
+        with suppress(Exception), redirect_stderr(io.StringIO()):
             given: dict[str, Any] = {name: ctx.params.get(name) for name in QUEUE_PARAMETERS}
             queue = called_queue(**given)
             answer = queue.send("GET", queue.root_url + path, queue.credentials, timeout=_TIMEOUTS).json()

@@ -25,6 +25,7 @@ pytestmark = pytest.mark.processes
 
 COMMAND = [sys.executable, "-m", "legacy_queue"]
 RABBITMQ = Path(__file__).parents[1] / "rabbitmq.py"
+SCRIPT = Path(__file__).parents[2] / "scripts/up"
 
 
 class Up(NamedTuple):
@@ -163,6 +164,12 @@ def test_scripts_up_with_rabbitmq_publishes_events_on_the_broker_whose_url_it_pr
     assert known != running.broker
     with pytest.raises(Exception, match="ACCESS_REFUSED"), consumer(known, "taskcluster-queue"):
         pass
+
+
+def test_the_help_of_scripts_up_has_the_options_of_a_clone() -> None:
+    said = subprocess.check_output([SCRIPT, "--rabbitmq", "--help"], text=True)
+    assert "\n  --demo " in said
+    assert "\n  --rabbitmq " in said
 
 
 # --- a page in a browser can read nothing from the ports that up opens
