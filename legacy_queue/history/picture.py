@@ -230,6 +230,8 @@ class _Picture:
         until = self._y(part.until) if part.until else inf
         now = min(len(self._story), len(self._rows) - 1)
         end = after if after is not None else max(now, until) if part.until else now
+        if part.style == "gap" and part.x not in (_MESSAGE, self._lane(self._runs[-1])):
+            end = min(end, part.moment + 1)  # a run ends before the next one begins
         if part.x == _MESSAGE:
             end = min(end, self._y(self._status["deadline"]))  # no message outlives it
             if until < end and any(moment.get("message") == "visible" for moment in self._story):

@@ -206,6 +206,8 @@ def test_the_lanes_of_50_runs_take_at_most_a_third_of_a_phones_width() -> None:
         assert lanes == sorted(lanes)
         assert len({*lanes}) == drawn
         assert any("later, 2030-01-22" in words for words in picture.words)
+        skipped = {row for row, line in picture.shapes("gap") if line.get("x1") != "12"}
+        assert len(skipped) == (count == MAX_RUNS), "a run that the gap hides has ended before the next one"
 
 
 def test_of_a_long_history_the_first_20_and_last_100_entries_are_drawn_and_lanes_cross_the_gap() -> None:

@@ -72,5 +72,8 @@ def test_each_state_has_a_shape_and_tasks_without_dependencies_keep_their_order(
 
 
 def test_each_row_has_the_names_of_the_tasks_that_it_requires() -> None:
+    many = [task(str(number)) for number in range(100)]
+    *_, all_of_them = Graph(*many, task("end", *(each["taskId"] for each in many))).rows
+    assert all_of_them.requires[4:] == ["4", "and 95 more"]
     rows = Graph(task("a", name="<b>"), task("b", "a")).rows
     assert rows[1].requires == ["<b>"]

@@ -13,6 +13,7 @@ _MIN_STEP = 4  # lanes that would be closer are one
 _MAX_WIDTH = 120  # of all lanes
 _MIDDLE = 10  # of a row's first line of text
 _GAP = 7  # between a line and the shape of a task
+_MAX_NAMES = 5  # of required tasks in a row
 _SHAPES = {  # in the order of a task's life
     "unscheduled": '<circle r="4" stroke-dasharray="1.5 1.65"/>',
     "pending": '<circle r="4"/>',
@@ -26,7 +27,7 @@ ShownTask = Mapping[str, Any]
 
 
 class GroupRow(NamedTuple):
-    """A task, the names of the tasks of the group that it requires, and the SVG of its row."""
+    """A task, the names of some tasks of the group that it requires, and the SVG of its row."""
 
     task: ShownTask
     requires: Sequence[str]
@@ -43,7 +44,7 @@ def group_rows(tasks: Sequence[ShownTask]) -> Iterator[GroupRow]:
     order = [*_in_order(required)]
     last = {other: row for row, task_id in enumerate(order) for other in required[task_id]}
     lanes = _lanes(order, required, last)
-    step = min(_STEP, _MAX_WIDTH / max(1, *lanes.values(), 1))
+    step = min(_STEP, _MAX_WIDTH / max([1, *lanes.values()]))
     places = {task_id: 8 + round(step * lane / _MIN_STEP) * _MIN_STEP for task_id, lane in lanes.items()}
     width = 8 + max(places.values(), default=0)
     going_on: set[str] = set()
@@ -58,7 +59,9 @@ def group_rows(tasks: Sequence[ShownTask]) -> Iterator[GroupRow]:
         shape = f'<g class="{state}" transform="translate({places[task_id]} {_MIDDLE})">{_SHAPES[state]}</g>'
         lane = f'<path d="{"".join(sorted({*lines}))}"/>'
         svg = f'<svg width="{width}" height="20" aria-hidden="true">{lane}{shape}</svg>'
-        names = [str(known[other]["name"] or other) for other in required[task_id]]
+        names = [str(known[other]["name"] or other) for other in required[task_id][:_MAX_NAMES]]
+        if len(required[task_id]) > _MAX_NAMES:
+            names.append(f"and {len(required[task_id]) - _MAX_NAMES} more")
         yield GroupRow(known[task_id], names, svg)
 
 
