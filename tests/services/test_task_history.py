@@ -41,7 +41,7 @@ def test_a_history_has_the_runs_and_the_changes_of_priority() -> None:
     assert told(task) == [
         ("03:04:05", "defined for provisioner/worker-Type_1, with priority lowest"),
         ("03:04:05", "run 0 is pending (scheduled)"),
-        ("03:04:05", f"run 0 is running: claimed by group/alice, taken until {until}"),
+        ("03:04:05", f"run 0 is running: claimed by group/alice, last taken until {until}"),
         ("03:05:05", "priority changed from lowest to high"),
         ("04:04:05", "run 0 ended as exception (worker-shutdown)"),
         ("04:04:05", "run 1 is pending (retry)"),

@@ -172,7 +172,7 @@ def _moments_of(run: Run, visible: Mapping[str, str], *, is_retried: bool) -> It
     if run.started and run.worker:
         by = f"{run.worker.worker_group}/{run.worker.worker_id}"
         until = {"takenUntil": format_time(run.taken_until)} if run.taken_until else {}
-        words = f", taken until {until['takenUntil']}" if until else ""
+        words = f", last taken until {until['takenUntil']}" if until else ""
         what = f"{name} is running: claimed by {by}{words}"
         yield moment(run.started, what, "running", _CLAIM, message="held", **until)
     if run.resolved:
