@@ -30,7 +30,7 @@ def log_settings() -> Iterator[None]:
         ("env", "Ignoring {data}: Permission denied"),
     ],
 )
-def test_a_data_directory_that_may_not_be_read_ends_each_command_with_a_sentence(
+def test_if_the_data_directory_cannot_be_read_each_command_ends_with_a_sentence(
     command: str, why: str
 ) -> None:
     with as_other_user() as folder:
@@ -51,7 +51,7 @@ def test_a_removed_command_says_what_to_do_instead() -> None:
         assert done.exit_code == 2
 
 
-def test_a_bundle_of_certificates_that_is_missing_ends_a_command_with_a_sentence() -> None:
+def test_if_the_certificate_bundle_is_missing_a_command_ends_with_a_sentence() -> None:
     env = {"LEGACY_QUEUE_ROOT_URL": "https://127.0.0.1:9", "REQUESTS_CA_BUNDLE": "/nonexistent"}
     done = CliRunner().invoke(commands, ["events"], env=env)
     said = "Could not find a suitable TLS CA certificate bundle, invalid path: /nonexistent"

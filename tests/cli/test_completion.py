@@ -46,7 +46,7 @@ def test_without_a_queue_nothing_is_completed_or_printed(
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_misspelled_rule_of_conform_is_refused_with_the_nearest() -> None:
+def test_the_error_for_a_misspelled_rule_of_conform_names_the_nearest() -> None:
     said = refused(CliRunner().invoke(commands, ["conform", "--rule", "encode-receipt", "--", "true"]), 2)
     assert "'encode-receipt': expected a rule; the nearest is 'encode-the-receipt'" in said
 

@@ -52,7 +52,7 @@ def test_a_fault_can_be_added_listed_and_removed(queue: ServedQueue, ask: Asking
     assert from_json(ask("fault", "list", "--json")) == {"faults": []}
 
 
-def test_the_requests_are_listed_with_their_task_caller_and_refusal(queue: ServedQueue, ask: Asking) -> None:
+def test_requests_are_listed_with_their_task_caller_and_error(queue: ServedQueue, ask: Asking) -> None:
     task_id = queue.create(workerType="listed")
     queue.claim(task_id)
     assert queue.claim(task_id, workerId="two").status_code == 409

@@ -37,7 +37,7 @@ def test_progress_is_a_line_on_standard_error_after_two_seconds_then_every_five_
         assert capsys.readouterr() == ("", said)
 
 
-def test_on_a_terminal_progress_is_one_line_that_also_an_error_completes() -> None:
+def test_on_a_terminal_progress_is_one_line_that_is_completed_even_after_an_error() -> None:
     terminal = Terminal()
     copy = Copy(terminal)
     with suppress(KeyboardInterrupt), copy.shown as show:

@@ -76,7 +76,7 @@ def why_refused(options: Mapping[str, str] | None = None, environ: Mapping[str, 
         ("amqp-url", "amqp://queue:S3CRET@rabbit", "amqp://queue:S3CRET@rabbit"),
     ],
 )
-def test_a_setting_is_read_from_an_option_and_a_variable(name: str, text: str, value: Any) -> None:
+def test_a_setting_can_come_from_an_option_or_a_variable(name: str, text: str, value: Any) -> None:
     field = name.replace("-", "_")
     for options, environ in (({name: text}, {}), ({}, {variable(name): text, "LEGACY_QUEUE_TEST_X": "x"})):
         found = given(options, environ)
@@ -105,7 +105,7 @@ def test_a_setting_comes_from_its_option_then_its_variable_then_the_settings_fil
     assert found.sources["roles"] == f"roles in {path}, line 13"
 
 
-def test_a_repeated_option_and_a_variable_with_commas_are_a_list() -> None:
+def test_repeated_options_and_values_separated_by_commas_are_a_list() -> None:
     names = ["--tls=auto", "--tls-name=a.example.com", "--tls-name=b.example.com,c.example.com"]
     assert load(names).settings().tls_name == ("a.example.com", "b.example.com", "c.example.com")
     environ = {"LEGACY_QUEUE_TLS": "auto", "LEGACY_QUEUE_TLS_NAME": "a.example.com,b.example.com"}
@@ -122,7 +122,7 @@ def test_an_empty_variable_is_refused() -> None:
 @pytest.mark.parametrize(
     ("name", "nearest"), [("claim-timeuot", "claim-timeout"), ("development-client", "")]
 )
-def test_an_unknown_setting_is_refused_with_the_nearest_name(tmp_path: Path, name: str, nearest: str) -> None:
+def test_the_error_for_an_unknown_setting_names_the_nearest(tmp_path: Path, name: str, nearest: str) -> None:
     path = file(tmp_path, f'"{name}" = "S3CRET"')
     for message, unknown, other in [
         (why_refused(environ={variable(name): "S3CRET"}), variable(name), variable(nearest)),

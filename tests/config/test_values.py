@@ -132,5 +132,5 @@ def test_a_bad_value_is_refused(refusing: values.Value) -> None:
         ("http://h/c?sv=1&sig=S3CRET", "http://h/c?***"),
     ],
 )
-def test_in_texts_without_secrets_passwords_and_queries_are_masked(text: str, shown: str) -> None:
+def test_passwords_and_queries_of_urls_are_masked_in_messages(text: str, shown: str) -> None:
     assert values.without_secrets(text) == shown

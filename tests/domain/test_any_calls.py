@@ -103,7 +103,7 @@ def check_runs(task: Task) -> None:
 
 @settings(max_examples=1000)
 @given(st.booleans(), st.lists(STEPS, max_size=30))
-def test_after_any_calls_the_runs_are_valid_and_a_crash_would_publish_the_events_of_these_calls(
+def test_after_any_calls_the_runs_are_valid_and_after_a_crash_the_same_events_would_be_published(
     waits: bool, steps: Sequence[tuple[str, Worker, timedelta]]
 ) -> None:
     now = NOW

@@ -30,7 +30,7 @@ def test_calls_are_counted_by_kind_and_the_count_restarts_after_ten_days_without
     assert statistics.counted(kinds[1], late).calls == {**statistics.calls, kinds[1]: late}
 
 
-def test_a_client_that_claims_for_only_one_worker_polls_for_this_worker() -> None:
+def test_the_polls_of_a_client_that_claims_for_only_one_worker_count_for_this_worker() -> None:
     polls = CallStatistics({("pollTaskUrls", ()): Calls(1, NOW, NOW + HOUR)})
     client, elsewhere = Caller(*POOL, "client", polls), Caller("p", "w", "client", polls)
     one, other = worker("one", "client"), worker("other", "another")

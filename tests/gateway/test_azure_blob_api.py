@@ -48,7 +48,7 @@ def test_html_is_served_as_a_sandboxed_attachment(upload_url: str, download_url:
         assert answer.headers["cache-control"] == "no-store"
 
 
-def test_a_range_is_answered_exactly_and_one_beyond_the_end_is_refused(
+def test_a_range_request_gets_exactly_its_bytes_and_one_beyond_the_end_is_refused(
     storage: Storage, download_url: str
 ) -> None:
     def ranged(wanted: str) -> tuple[Answer, str]:

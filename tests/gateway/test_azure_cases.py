@@ -55,7 +55,7 @@ def http() -> Iterator[requests.Session]:
 
 
 @dataclass(frozen=True)
-class Scene:
+class Placeholders:
     """The values for the placeholders of a case. Each case has a queue and a blob of its own."""
 
     storage: Storage
@@ -146,9 +146,9 @@ class Scene:
         return self.upload.partition("?")[0]
 
 
-def send(http: requests.Session, scene: Scene, asked: Case) -> requests.Response:
-    method, url = scene.filled_in(asked["request"]).split(" ", 1)
-    headers = {name: scene.filled_in(text) for name, text in asked.get("headers", {}).items()}
+def send(http: requests.Session, placeholders: Placeholders, asked: Case) -> requests.Response:
+    method, url = placeholders.filled_in(asked["request"]).split(" ", 1)
+    headers = {name: placeholders.filled_in(text) for name, text in asked.get("headers", {}).items()}
     body = asked.get("body", "").encode() * asked.get("times", 1)
     data = iter([body]) if asked.get("chunked") else body
     return http.request(method, url, data=data, headers=headers, timeout=30, allow_redirects=False)
@@ -175,10 +175,10 @@ def test_embedded_storage_answers_like_azure_and_azurite_like_the_case_says(
     request: pytest.FixtureRequest, http: requests.Session, target: str, case: Case
 ) -> None:
     storage, key = request.getfixturevalue("embedded" if target == "embedded" else "emulated")
-    scene = Scene(storage, key, case)
+    placeholders = Placeholders(storage, key, case)
     for earlier in case.get("before", []):
-        assert send(http, scene, earlier).status_code == earlier.get("status", 201), earlier
-    answer = send(http, scene, case)
+        assert send(http, placeholders, earlier).status_code == earlier.get("status", 201), earlier
+    answer = send(http, placeholders, case)
     absent: dict[str, Any] = {"status": 0, "code": "", "answer_headers": {}, "answer_body": ""}
     of_azure = {name: case.get(name, value) for name, value in absent.items()}
     if target == "azurite":

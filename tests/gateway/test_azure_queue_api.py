@@ -117,7 +117,9 @@ def test_a_bug_of_the_server_is_answered_like_an_internal_error_of_azure(
     assert b"<Code>InternalError</Code>" in answer.data
 
 
-def test_the_azure_client_receives_and_deletes(storage: Storage, urls: SignedUrls, queue_url: str) -> None:
+def test_azures_own_client_can_receive_and_delete_messages(
+    storage: Storage, urls: SignedUrls, queue_url: str
+) -> None:
     texts = [f"{number} <" for number in range(40)]
     for text in texts:
         put(storage, text)

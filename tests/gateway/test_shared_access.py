@@ -128,7 +128,7 @@ def test_a_sas_is_valid_from_its_start_to_its_expiry(
     assert answers == [UNAUTHENTICATED, GRANTED, GRANTED, UNAUTHENTICATED, UNAUTHENTICATED]
 
 
-def test_a_refusal_does_not_say_why(storage: Storage, queue_url: str) -> None:
+def test_the_error_for_a_refused_sas_does_not_say_why(storage: Storage, queue_url: str) -> None:
     wrong = [granted(storage, expiry=NOW - SECOND), granted(storage, ip="127.0.0.1")]
     queries = ["", "sig=x&sig=y", *wrong]
     answers = [requests.get(f"{queue_url}/messages?{query}", timeout=30).text for query in queries]

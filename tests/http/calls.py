@@ -493,7 +493,7 @@ def validator(name: str) -> Any:
 
 
 @dataclass(frozen=True)
-class Scene:
+class ExampleCall:
     """A call that succeeds after ``prepare``: its parameters, its body, and the values for its scopes."""
 
     params: Mapping[str, Any]
@@ -569,8 +569,8 @@ def page_paths(task_id: str, pool: str = POOL_NAME) -> list[str]:
     return [re.sub(r"<(\w+)>", lambda name: params[name[1]], route) for route in routes]
 
 
-def scene(name: str, priority: str = "lowest") -> Scene:
-    """The scene of this endpoint, with a task of this priority."""
+def example_call(name: str, priority: str = "lowest") -> ExampleCall:
+    """A call of this endpoint that succeeds, with a task of this priority."""
     task: dict[str, Any] = {**_TASK, **_LISTS, "priority": priority}
     body = {**_BODIES, "create-task-request": task_body(**task)}.get(DECLARED[name].input)
     fields = {
@@ -588,4 +588,4 @@ def scene(name: str, priority: str = "lowest") -> Scene:
         "directions": ["raise"],
         "properties": sorted(body or ()),
     }
-    return Scene(params_of(name), body, lambda queue: _prepare(queue, name, task), fields)
+    return ExampleCall(params_of(name), body, lambda queue: _prepare(queue, name, task), fields)

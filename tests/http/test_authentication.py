@@ -27,7 +27,7 @@ def bewit(target: str) -> str:
 BODY = json.dumps(task_body()).encode()
 
 
-def test_a_payload_hash_that_does_not_match_is_a_401(queue: Queue) -> None:
+def test_a_request_whose_payload_hash_does_not_match_is_answered_with_401(queue: Queue) -> None:
     """The original queue answered 500. tests/domain/test_hawk.py shows which content types match."""
     target = f"/v1/task/{TASK_ID}"
     for hashed, status in ((BODY + b" ", 401), (BODY, 200)):

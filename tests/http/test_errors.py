@@ -26,9 +26,9 @@ from tests.http.calls import (
     TODAY,
     WORKER,
     Queue,
+    example_call,
     hawk,
     refused,
-    scene,
     succeeded,
     task_body,
 )
@@ -62,7 +62,7 @@ def with_outage() -> tuple[Queue, Outage]:
 
 @pytest.mark.parametrize("name", ["status", "cancelTask", "claimTask", "createArtifact", "getLatestArtifact"])
 def test_a_task_that_does_not_exist_is_not_found(queue: Queue, name: str) -> None:
-    example = scene(name)
+    example = example_call(name)
     answer = queue.call(name, example.body, **example.params)
     refused(answer, 404, "ResourceNotFound", TASK_ID)
     assert answer.get_json()["requestInfo"] == {
@@ -76,7 +76,7 @@ def test_a_task_that_does_not_exist_is_not_found(queue: Queue, name: str) -> Non
 
 @pytest.mark.parametrize("name", ["claimTask", "reportFailed"])
 def test_a_call_about_a_resolved_run_is_a_conflict_that_shows_the_status(queue: Queue, name: str) -> None:
-    example = scene(name)
+    example = example_call(name)
     queue.running(TASK_ID)
     report = queue.call("reportCompleted", taskId=TASK_ID, runId=0, prefix=TODAY)
     status = succeeded(report).get_json()["status"]
@@ -110,7 +110,7 @@ def test_the_error_for_an_unknown_path_has_the_same_form(queue: Queue, path: str
 def test_while_storage_is_away_the_answer_is_a_503_and_the_caller_can_retry(name: str) -> None:
     """After a 4xx, a legacy worker would delete its message."""
     queue, outage = with_outage()
-    example = scene(name)
+    example = example_call(name)
     example.prepare(queue)
     outage.error = ServiceUnavailable("the table storage does not answer", timedelta(seconds=6.5))
     answer = queue.call(name, example.body, **example.params)

@@ -87,7 +87,7 @@ IDS: list[tuple[str, str, list[str]]] = [
 ]
 
 
-def test_an_invalid_event_id_is_refused(queue: Queue) -> None:
+def test_an_invalid_task_id_group_id_or_run_id_is_refused(queue: Queue) -> None:
     for name, parameter, wrong in IDS:
         for value in wrong:
             params = {"taskId": TASK_ID, parameter: value} if name != "listTaskGroup" else {parameter: value}

@@ -19,9 +19,9 @@ from tests.http.calls import (
     TESTED,
     WORKER,
     Queue,
+    example_call,
     holding,
     refused,
-    scene,
     succeeded,
 )
 
@@ -185,7 +185,7 @@ def test_the_migration_report_counts_the_reads_that_only_the_anonymous_role_allo
 
 @pytest.mark.parametrize("name", ["pollTaskUrls", "claimTask"])
 def test_a_call_that_was_refused_for_its_scopes_is_not_counted(name: str) -> None:
-    queue, example = holding("queue:migration"), scene(name)
+    queue, example = holding("queue:migration"), example_call(name)
     queue.create(TASK_ID)
     for credentials in (TESTED, None):
         answer = queue.call(name, example.body, credentials, **example.params)

@@ -118,7 +118,7 @@ def test_a_client_that_prefers_not_to_wait_is_answered_immediately() -> None:
         assert succeeded(sent).get_json() == {"tasks": []}
 
 
-def test_a_pool_can_be_one_path_segment_with_an_encoded_slash(queue: Queue) -> None:
+def test_the_pool_in_a_path_can_be_one_segment_with_an_encoded_slash(queue: Queue) -> None:
     task_id = queue.create()
     route = f"/api/queue/v1/claim-work/{PROVISIONER}%2F{WORKER_TYPE}"
     answer = succeeded(queue.send("POST", route, json.dumps(WORKER).encode()))

@@ -25,9 +25,9 @@ from tests.http.calls import (
     TODAY,
     WORKER_TYPE,
     Queue,
+    example_call,
     holding,
     refused,
-    scene,
     succeeded,
 )
 
@@ -139,7 +139,7 @@ def sufficing(name: str) -> list[tuple[str, ...]]:
     """
     scopes = DECLARED[name].scopes
     assert scopes is not None
-    return CONTRACT.get(name) or alternatives(scopes, scene(name).fields)
+    return CONTRACT.get(name) or alternatives(scopes, example_call(name).fields)
 
 
 @pytest.mark.parametrize("name", CONTRACT)
@@ -147,7 +147,7 @@ def test_each_endpoint_declares_the_scopes_of_the_contract(name: str) -> None:
     scopes = DECLARED[name].scopes
     assert scopes is not None
     for priority in ABOVE if name in CREATING else ("lowest",):
-        declared = alternatives(scopes, scene(name, priority).fields)
+        declared = alternatives(scopes, example_call(name, priority).fields)
         wanted = [*creating(name, priority)] if name in CREATING else CONTRACT[name]
         assert {*map(frozenset, declared)} == {*map(frozenset, wanted)}
 
@@ -170,7 +170,7 @@ def test_a_caller_needs_every_scope_of_one_alternative(name: str) -> None:
     fewer = [tuple({*scopes} - {scope}) for scopes in choices for scope in scopes]
     clients = [Client(f"lacks/{number}", TESTED.access_token, held) for number, held in enumerate(fewer)]
     client = Client(TESTED.client_id, TESTED.access_token, choices[-1])
-    queue, example = Queue(*clients, client, anonymous_scopes=()), scene(name)
+    queue, example = Queue(*clients, client, anonymous_scopes=()), example_call(name)
     example.prepare(queue)
     before = queue.call("status", taskId=TASK_ID).get_json().get("status")
     for client in clients:
@@ -190,7 +190,7 @@ def test_a_caller_needs_every_scope_of_one_alternative(name: str) -> None:
 @pytest.mark.parametrize("name", ["ping", "status", "listArtifacts"])
 def test_everybody_can_call_an_endpoint_without_scopes_and_by_default_an_open_read(name: str) -> None:
     """Invalid credentials are ignored, like by the original queue. The log says so."""
-    queue, example = holding(), scene(name)
+    queue, example = holding(), example_call(name)
     example.prepare(queue)
     for credentials in (None, TESTED, TESTED.narrowed()):
         succeeded(queue.call(name, example.body, credentials, **example.params))
@@ -212,7 +212,7 @@ def test_a_caller_has_its_own_scopes_and_those_of_the_anonymous_role() -> None:
     counts = [f"queue:{what}-count:{POOL}" for what in ("pending", "claimed")]
     queue = holding(counts[0], anonymous_scopes=(counts[1],))
     for name in ("taskQueueCounts", "taskQueueCountsBatch"):
-        example = scene(name)
+        example = example_call(name)
         succeeded(queue.call(name, example.body, TESTED, **example.params))
         answer = queue.call(name, example.body, None, **example.params)
         refused(answer, 403, "InsufficientScopes", "queue:pending-count:")
@@ -246,12 +246,12 @@ def test_if_the_anonymous_role_has_no_scopes_public_artifacts_need_a_scope_too()
     refused(answer, 403, "InsufficientScopes", "`queue:get-artifact:public/a`")
 
 
-def test_the_scope_of_a_worker_without_a_name_allows_nothing() -> None:
+def test_a_worker_scope_without_names_allows_nothing() -> None:
     verbs = ("queue:claim-task", "queue:reclaim-task", "queue:resolve-task", f"queue:create-artifact:{NAME}")
     queue = holding(*verbs, "assume:worker-id:/")
     queue.create(TASK_ID)
     for name in ("reclaimTask", "reportCompleted", "createArtifact"):
-        answer = queue.call(name, scene(name).body, TESTED, **scene(name).params)
+        answer = queue.call(name, example_call(name).body, TESTED, **example_call(name).params)
         refused(answer, 403, "InsufficientScopes")
 
 

@@ -184,7 +184,7 @@ def test_a_page_can_load_nothing_from_elsewhere_and_cannot_be_framed(control: bo
         assert part in text
 
 
-def test_each_command_that_a_page_shows_exists() -> None:
+def test_the_pages_show_only_commands_that_exist() -> None:
     queue = Queue(control=True)
     task_id = queue.running()
     queue.create(taskGroupId=task_id)

@@ -6,7 +6,18 @@ from typing import Any
 import pytest
 
 from legacy_queue.domain.times import format_time
-from tests.http.calls import NOW, OF_2018, TESTED, TODAY, Queue, holding, params_of, refused, scene, succeeded
+from tests.http.calls import (
+    NOW,
+    OF_2018,
+    TESTED,
+    TODAY,
+    Queue,
+    example_call,
+    holding,
+    params_of,
+    refused,
+    succeeded,
+)
 
 HOUR = timedelta(hours=1)
 DECLARING = ["declareProvisioner", "declareWorkerType", "declareWorker"]
@@ -30,7 +41,7 @@ def test_a_declaration_without_properties_needs_any_one_declare_scope_and_change
     params = params_of(name)
     queue = holding(f"queue:declare-{kind}:{'/'.join(params.values())}#expires")
     prefix = OF_2018 if "Provisioner" in name else TODAY
-    before = queue.ask(name, scene(name).body, prefix=prefix, **params)
+    before = queue.ask(name, example_call(name).body, prefix=prefix, **params)
     queue.clock.advance(7 * HOUR)
     succeeded(queue.call(name, {}, TESTED, **params))
     after = queue.ask(name.replace("declare", "get"), prefix=prefix, **params)

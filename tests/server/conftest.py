@@ -9,7 +9,7 @@ def tls(tmp_path_factory: pytest.TempPathFactory) -> Tls:
 
 
 @pytest.fixture(params=["http", "https"])
-def either(request: pytest.FixtureRequest) -> Tls | None:
+def with_and_without_tls(request: pytest.FixtureRequest) -> Tls | None:
     """Once without and once with TLS, for behavior that has separate code in each case."""
     found: Tls | None = request.getfixturevalue("tls") if request.param == "https" else None
     return found

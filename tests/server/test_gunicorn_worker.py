@@ -77,7 +77,9 @@ def test_a_client_cannot_change_its_scheme_or_path_by_headers(served: Served) ->
     assert [environ[name] for name in ("wsgi.url_scheme", "SCRIPT_NAME", "PATH_INFO")] == ["http", "", "/"]
 
 
-def test_an_error_of_the_worker_has_the_form_of_the_queues_errors_or_of_azures(served: Served) -> None:
+def test_an_error_of_the_gunicorn_worker_has_the_form_of_the_queues_errors_or_of_azures(
+    served: Served,
+) -> None:
     for sent, code, of_azure in (
         (line_of(MAX_LINE + 1), "InputTooLarge", "RequestUrlFailedToParse"),
         (b"get / HTTP/1.1\r\n\r\n", "InvalidRequestArguments", "InvalidInput"),
@@ -112,8 +114,10 @@ def test_a_head_that_arrives_byte_by_byte_does_not_extend_the_timeout() -> None:
             connection.sendall(b"x")  # a reset here could destroy an answer that the client has not read yet
 
 
-def test_a_new_connection_replaces_the_oldest_idle_connection(either: Tls | None) -> None:
-    with serving(either, worker_connections=16) as served:  # 12 connections, and 4 that are being replaced
+def test_a_new_connection_replaces_the_oldest_idle_connection(with_and_without_tls: Tls | None) -> None:
+    with serving(
+        with_and_without_tls, worker_connections=16
+    ) as served:  # 12 connections, and 4 that are being replaced
         kept = served.connect(GET + b"\r\n")
         assert answer(kept).split()[1] == b"200"
         half = [served.connect(GET) for _ in range(40)]
@@ -168,7 +172,7 @@ def test_if_too_many_answers_wait_for_their_clients_the_oldest_answer_is_given_u
                 assert len(whole) > len(served.application.answer)
 
 
-def test_a_fast_beginning_gives_a_client_no_more_time_for_the_rest_of_its_body() -> None:
+def test_a_client_that_begins_fast_gets_no_extra_time_for_the_rest_of_its_body() -> None:
     client = Client(1_000_000)
     connection = ClientSocket(client, {}, Timeouts(), lambda: client.seconds)
     for _ in range(100):
@@ -272,8 +276,10 @@ def test_an_error_of_the_application_is_a_500_and_logged_without_its_text() -> N
     assert "secret" not in str(line)
 
 
-def test_a_stopping_worker_answers_active_requests_and_closes_idle_connections(either: Tls | None) -> None:
-    with serving(either) as served:
+def test_a_stopping_worker_answers_active_requests_and_closes_idle_connections(
+    with_and_without_tls: Tls | None,
+) -> None:
+    with serving(with_and_without_tls) as served:
         idle = served.connect(GET + b"\r\n")
         answer(idle)
         active = served.connect(POST)
@@ -309,15 +315,15 @@ def _end_tls_first(connection: socket.socket) -> None:
 
 @pytest.mark.parametrize("leave", [_end, _end_tls_first, reset])
 def test_a_client_that_disconnects_is_detected_during_its_request(
-    either: Tls | None, leave: Callable[[socket.socket], None]
+    with_and_without_tls: Tls | None, leave: Callable[[socket.socket], None]
 ) -> None:
-    with active(either) as (connection, is_disconnected):
+    with active(with_and_without_tls) as (connection, is_disconnected):
         leave(connection)
         wait_until(is_disconnected)
 
 
-def test_a_client_that_sends_its_next_request_counts_as_connected(either: Tls | None) -> None:
-    with active(either) as (connection, is_disconnected):
+def test_a_client_that_sends_its_next_request_counts_as_connected(with_and_without_tls: Tls | None) -> None:
+    with active(with_and_without_tls) as (connection, is_disconnected):
         connection.sendall(closing(GET))
         assert not is_disconnected()
 

@@ -26,7 +26,7 @@ def served(tls: Tls) -> Iterator[Served]:
         yield server
 
 
-def test_http_on_the_port_of_https_is_a_400_that_says_so(served: Served) -> None:
+def test_a_plain_http_request_to_the_https_port_gets_a_400_that_says_so(served: Served) -> None:
     said = read_all(served.plain(GET + b"\r\n"))
     assert said.startswith(b"HTTP/1.1 400 ")
     assert b"this port speaks https" in said

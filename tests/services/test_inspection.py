@@ -39,7 +39,7 @@ def ask_for_work(harness: Harness, worker: Worker = ALICE) -> None:
         pass
 
 
-def test_a_task_of_a_pool_that_nobody_asks_for(harness: Harness) -> None:
+def test_there_is_an_explanation_for_a_task_of_a_pool_that_nobody_asks_for(harness: Harness) -> None:
     task_id = harness.create()
     assert explained(harness, task_id) == [("never-polled", None), ("visible", None), ("deadline", DAY)]
     ask_for_work(harness)
@@ -47,14 +47,14 @@ def test_a_task_of_a_pool_that_nobody_asks_for(harness: Harness) -> None:
     assert first(harness, misspelled, f"Workers ask for {POOL}.") == "never-polled"
 
 
-def test_a_task_that_the_next_poll_gets(harness: Harness) -> None:
+def test_there_is_an_explanation_for_a_task_that_the_next_poll_gets(harness: Harness) -> None:
     harness.services.polling.poll_urls(PROVISIONER, WORKER_TYPE, "a-client")
     task_id = harness.create()
     assert explained(harness, task_id) == [("visible", None), ("polled", None), ("deadline", DAY)]
     assert [message.task_id for message in harness.receive(1)] == [task_id]
 
 
-def test_a_task_whose_message_was_received_by_a_worker(harness: Harness) -> None:
+def test_there_is_an_explanation_for_a_task_whose_message_a_worker_received(harness: Harness) -> None:
     ask_for_work(harness)
     task_id = harness.create()
     for times, words in enumerate(["once", "2 times"], 1):
@@ -64,7 +64,7 @@ def test_a_task_whose_message_was_received_by_a_worker(harness: Harness) -> None
     assert first(harness, task_id) == "visible"
 
 
-def test_a_task_that_is_claimed(harness: Harness) -> None:
+def test_there_is_an_explanation_for_a_claimed_task(harness: Harness) -> None:
     task_id = harness.claimed()
     words = ("group/alice has claimed run 0", "the task is pending again.")
     assert explained(harness, task_id, *words)[0] == ("claimed", CLAIM_TIMEOUT)
@@ -77,7 +77,9 @@ def test_a_task_that_is_claimed(harness: Harness) -> None:
 
 
 @pytest.mark.parametrize("requires", ["all-completed", "all-resolved"])
-def test_a_task_that_is_blocked_by_its_dependencies(harness: Harness, requires: str) -> None:
+def test_there_is_an_explanation_for_a_task_that_is_blocked_by_its_dependencies(
+    harness: Harness, requires: str
+) -> None:
     done, other = harness.create(), harness.create()
     task_id = harness.create(dependencies=[done, other], requires=requires)
     assert first(harness, task_id, "2 of its dependencies", f"{done} (pending)") == "blocked"
@@ -88,7 +90,9 @@ def test_a_task_that_is_blocked_by_its_dependencies(harness: Harness, requires: 
         assert first(harness, task_id, f"{done} (failed)") == "dependency-failed"
 
 
-def test_a_task_whose_dependencies_have_just_been_resolved(harness: Harness) -> None:
+def test_there_is_an_explanation_for_a_task_whose_dependencies_have_just_been_resolved(
+    harness: Harness,
+) -> None:
     required = harness.create()
     task_id = harness.create(dependencies=[required])
     harness.run(required)  # the resolver has not looked at it yet
@@ -97,13 +101,13 @@ def test_a_task_whose_dependencies_have_just_been_resolved(harness: Harness) -> 
     assert harness.states(task_id) == ["pending"]
 
 
-def test_a_task_that_waits_to_be_scheduled(harness: Harness) -> None:
+def test_there_is_an_explanation_for_a_task_that_waits_to_be_scheduled(harness: Harness) -> None:
     task_id = slugid()
     harness.services.tasks.define(task_id, task_body())
     assert first(harness, task_id) == "unscheduled"
 
 
-def test_a_task_whose_only_worker_is_quarantined(harness: Harness) -> None:
+def test_there_is_an_explanation_for_a_task_whose_only_worker_is_quarantined(harness: Harness) -> None:
     ask_for_work(harness)
     harness.services.workers.quarantine(worker_path(PROVISIONER, WORKER_TYPE, ALICE), NOW + HOUR)
     task_id = harness.create()
@@ -112,7 +116,9 @@ def test_a_task_whose_only_worker_is_quarantined(harness: Harness) -> None:
     assert first(harness, task_id) == "visible"
 
 
-def test_a_task_whose_only_workers_still_run_canceled_tasks(harness: Harness) -> None:
+def test_there_is_an_explanation_for_a_task_whose_only_workers_still_run_canceled_tasks(
+    harness: Harness,
+) -> None:
     running = [harness.claimed(), harness.create()]
     harness.claim(harness.receive_one(), BOB)
     task_id = harness.create()
@@ -131,7 +137,7 @@ def test_a_task_whose_only_workers_still_run_canceled_tasks(harness: Harness) ->
     assert first(harness, task_id) == "visible", "Alice has reclaimed, or is gone too"
 
 
-def test_a_task_whose_claims_lack_proof() -> None:
+def test_there_is_an_explanation_for_a_task_whose_claims_lack_proof() -> None:
     harness = Harness(required=[POOL])
     task_id = harness.create()
     message = harness.receive_one()
@@ -145,7 +151,7 @@ def test_a_task_whose_claims_lack_proof() -> None:
     assert first(harness, task_id) == "visible"
 
 
-def test_a_task_whose_message_is_missing(harness: Harness) -> None:
+def test_there_is_an_explanation_for_a_task_whose_message_is_missing(harness: Harness) -> None:
     ask_for_work(harness)
     task_id = harness.create()
     harness.delete(harness.receive_one())
@@ -154,7 +160,7 @@ def test_a_task_whose_message_is_missing(harness: Harness) -> None:
     assert first(harness, task_id) == "visible"
 
 
-def test_a_task_behind_others(harness: Harness) -> None:
+def test_there_is_an_explanation_for_a_task_behind_others(harness: Harness) -> None:
     ask_for_work(harness)
     harness.create()
     harness.create(priority=HIGH.priority)
@@ -164,7 +170,7 @@ def test_a_task_behind_others(harness: Harness) -> None:
     assert first(harness, task_id, "1 other message ") == "behind"
 
 
-def test_a_task_whose_message_becomes_visible_again_later(harness: Harness) -> None:
+def test_there_is_an_explanation_for_a_task_whose_message_becomes_visible_later(harness: Harness) -> None:
     ask_for_work(harness)
     task_id = harness.create()
     text = harness.messages()[0].text
@@ -173,7 +179,7 @@ def test_a_task_whose_message_becomes_visible_again_later(harness: Harness) -> N
     assert explained(harness, task_id)[0] == ("delayed", 10 * SECOND)
 
 
-def test_a_task_after_its_deadline(harness: Harness) -> None:
+def test_there_is_an_explanation_for_a_task_after_its_deadline(harness: Harness) -> None:
     task_id = harness.create()
     harness.clock.advance(DAY)
     assert explained(harness, task_id) == [("deadline-passed", None)]
@@ -181,7 +187,7 @@ def test_a_task_after_its_deadline(harness: Harness) -> None:
     assert explained(harness, task_id, "deadline-exceeded") == [("resolved", None)]
 
 
-def test_a_task_with_unpublished_events(harness: Harness) -> None:
+def test_there_is_an_explanation_for_a_task_with_unpublished_events(harness: Harness) -> None:
     harness.broker.capacity = 0
     assert ("unpublished", None) in explained(harness, harness.create())
 

@@ -11,7 +11,6 @@ import pytest
 
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.events import EVER
-from legacy_queue.services.process import ledger
 from legacy_queue.services.process.ledger import Ledger, Look
 from legacy_queue.stores.process_store import Name
 from tests.domain.sample_tasks import HOUR, MINUTE, NOW, SECOND
@@ -22,8 +21,8 @@ from tests.system.processes import wait_until
 A, B, C = (f"Task000{letter}Q0C0000000000A" for letter in "ABC")
 
 
-class Kept(Ledger):
-    """A ledger and its clock."""
+class ClockedLedger(Ledger):
+    """A ledger with a fake clock."""
 
     def __init__(self, max_dues: int = 100) -> None:
         self.clock = FakeClock(NOW)
@@ -43,217 +42,227 @@ class Kept(Ledger):
 
 
 @pytest.fixture
-def kept() -> Kept:
-    return Kept()
+def ledger() -> ClockedLedger:
+    return ClockedLedger()
 
 
-def test_all_writes_before_the_first_open_one_are_settled(kept: Kept) -> None:
-    settled = [kept.names()[1]]
-    first, second, third = (kept.open(task_id, NOW) for task_id in (A, B, C))
+def test_all_writes_before_the_first_open_one_are_settled(ledger: ClockedLedger) -> None:
+    settled = [ledger.names()[1]]
+    first, second, third = (ledger.open(task_id, NOW) for task_id in (A, B, C))
     for owed in (second, first, third):
-        kept.close([owed])
-        settled.append(kept.names()[1])
+        ledger.close([owed])
+        settled.append(ledger.names()[1])
     assert settled == [0, 0, 2, 3]
-    assert (kept.number, kept.in_memory()) == (3, 0)
+    assert (ledger.number, ledger.in_memory()) == (3, 0)
 
 
 def test_the_events_of_a_write_are_missing_until_they_are_published_or_the_write_is_closed(
-    kept: Kept,
+    ledger: ClockedLedger,
 ) -> None:
-    one, two = kept.open(A, NOW), kept.open(A, NOW)
-    assert not kept.is_applied(one.number)
-    kept.repeat_later([one], is_published=False, is_marked=True)
-    assert not kept.is_applied(one.number)
-    kept.repeat_later([one], is_published=True)
-    kept.close([two])
-    assert kept.is_applied(one.number)
-    assert kept.is_applied(two.number)
+    one, two = ledger.open(A, NOW), ledger.open(A, NOW)
+    assert not ledger.is_applied(one.number)
+    ledger.repeat_later([one], is_published=False, is_marked=True)
+    assert not ledger.is_applied(one.number)
+    ledger.repeat_later([one], is_published=True)
+    ledger.close([two])
+    assert ledger.is_applied(one.number)
+    assert ledger.is_applied(two.number)
 
 
-def test_a_task_is_named_once_for_all_that_is_owed_to_it(kept: Kept) -> None:
-    kept.open(A, NOW + SECOND)
-    kept.open(A, NOW, GROUP)
-    kept.open(A, NOW + MINUTE)
-    kept.open(B, NOW, is_named=False)
-    assert kept.names()[0] == [Name(A, NOW, GROUP)]
+def test_a_task_is_named_once_for_all_that_is_owed_to_it(ledger: ClockedLedger) -> None:
+    ledger.open(A, NOW + SECOND)
+    ledger.open(A, NOW, GROUP)
+    ledger.open(A, NOW + MINUTE)
+    ledger.open(B, NOW, is_named=False)
+    assert ledger.names()[0] == [Name(A, NOW, GROUP)]
 
 
-def test_a_marked_task_is_not_named_and_does_not_keep_later_writes_from_being_settled(kept: Kept) -> None:
-    marked = kept.open(A, NOW)
-    kept.repeat_later([marked], is_marked=True)
-    kept.repeat_later([marked], is_marked=True)
-    assert kept.names() == ([], 1)
-    kept.close([marked])
-    assert kept.in_memory() == 0
+def test_a_marked_task_is_not_named_and_does_not_keep_later_writes_from_being_settled(
+    ledger: ClockedLedger,
+) -> None:
+    marked = ledger.open(A, NOW)
+    ledger.repeat_later([marked], is_marked=True)
+    ledger.repeat_later([marked], is_marked=True)
+    assert ledger.names() == ([], 1)
+    ledger.close([marked])
+    assert ledger.in_memory() == 0
 
 
-def test_the_resolver_does_not_look_at_a_task_while_its_call_is_under_way(kept: Kept) -> None:
-    owed = kept.open(A, NOW)
-    assert kept.looks(HOUR) == []
-    kept.repeat_later([owed], MINUTE)
-    assert kept.looks() == []
-    assert kept.looks(MINUTE) == [Look(A, [owed])]
-    assert kept.looks(HOUR) == []
+def test_the_resolver_does_not_look_at_a_task_while_its_call_is_under_way(ledger: ClockedLedger) -> None:
+    owed = ledger.open(A, NOW)
+    assert ledger.looks(HOUR) == []
+    ledger.repeat_later([owed], MINUTE)
+    assert ledger.looks() == []
+    assert ledger.looks(MINUTE) == [Look(A, [owed])]
+    assert ledger.looks(HOUR) == []
 
 
-def test_one_look_covers_all_that_is_owed_to_a_task(kept: Kept) -> None:
-    first, second, third = kept.open(A, NOW), kept.open(A, NOW - MINUTE, GROUP), kept.open(A, NOW)
-    kept.repeat_later([first], is_published=True, tries=3)
-    kept.repeat_later([second], is_marked=True)
+def test_one_look_covers_all_that_is_owed_to_a_task(ledger: ClockedLedger) -> None:
+    first, second, third = ledger.open(A, NOW), ledger.open(A, NOW - MINUTE, GROUP), ledger.open(A, NOW)
+    ledger.repeat_later([first], is_published=True, tries=3)
+    ledger.repeat_later([second], is_marked=True)
     third.repeats_all = True
-    [look] = kept.looks()
+    [look] = ledger.looks()
     assert (look.since, look.oldest, look.task_group_id) == (NOW - MINUTE, NOW - MINUTE, GROUP)
     assert (look.is_published, look.is_marked, look.tries) == (False, False, 3)
     for owed in (first, second, third):
-        kept.repeat_later([owed], is_published=True, is_marked=True)
-    assert kept.late() == 3
-    [look] = kept.looks()
+        ledger.repeat_later([owed], is_published=True, is_marked=True)
+    assert ledger.late() == 3
+    [look] = ledger.looks()
     assert (look.since, look.oldest, look.is_published, look.is_marked) == (EVER, NOW - MINUTE, True, True)
     nothing = Look(A, is_due=True)
     assert (nothing.since, nothing.oldest, nothing.task_group_id) == (None, EVER, "")
     assert (nothing.is_marked, nothing.tries) == (False, 0)
 
 
-def test_what_a_dead_process_owed_is_repeated_immediately_and_only_once(kept: Kept) -> None:
+def test_what_a_dead_process_owed_is_repeated_immediately_and_only_once(ledger: ClockedLedger) -> None:
     names = [Name(A, NOW), Name(A, NOW, GROUP), Name(B, NOW)]
     for _ in range(2):
-        kept.inherit(names)
-    assert {name.task_id for name in kept.names()[0]} == {A, B}
-    assert [(look.task_id, look.since, look.task_group_id) for look in kept.looks()] == [
+        ledger.inherit(names)
+    assert {name.task_id for name in ledger.names()[0]} == {A, B}
+    assert [(look.task_id, look.since, look.task_group_id) for look in ledger.looks()] == [
         (A, EVER, GROUP),
         (B, EVER, ""),
     ]
 
 
-def test_a_marked_task_of_a_dead_process_is_not_named(kept: Kept) -> None:
-    kept.inherit([Name(A, EVER)], is_marked=True)
-    assert kept.names() == ([], 1)
-    [look] = kept.looks()
+def test_a_marked_task_of_a_dead_process_is_not_named(ledger: ClockedLedger) -> None:
+    ledger.inherit([Name(A, EVER)], is_marked=True)
+    assert ledger.names() == ([], 1)
+    [look] = ledger.looks()
     assert look.is_marked
 
 
-def test_the_resolver_looks_at_a_task_once_when_it_is_due(kept: Kept) -> None:
-    kept.note_due(A, NOW + MINUTE, 1)
-    kept.note_due(B, NOW + SECOND, 2)
-    assert kept.looks() == []
-    assert kept.looks(HOUR) == [Look(B, [], is_due=True), Look(A, [], is_due=True)]
-    assert kept.looks(HOUR) == []
+def test_the_resolver_looks_at_a_task_once_when_it_is_due(ledger: ClockedLedger) -> None:
+    ledger.note_due(A, NOW + MINUTE, 1)
+    ledger.note_due(B, NOW + SECOND, 2)
+    assert ledger.looks() == []
+    assert ledger.looks(HOUR) == [Look(B, [], is_due=True), Look(A, [], is_due=True)]
+    assert ledger.looks(HOUR) == []
 
 
-def test_the_resolver_does_not_look_at_a_resolved_task(kept: Kept) -> None:
-    kept.note_due(A, NOW + MINUTE, 1)
-    kept.note_due(A, None, 2)
-    assert kept.looks(HOUR) == []
-    assert kept.in_memory() == 0
+def test_the_resolver_does_not_look_at_a_resolved_task(ledger: ClockedLedger) -> None:
+    ledger.note_due(A, NOW + MINUTE, 1)
+    ledger.note_due(A, None, 2)
+    assert ledger.looks(HOUR) == []
+    assert ledger.in_memory() == 0
 
 
-def test_a_call_that_ends_after_a_later_call_on_the_task_does_not_change_when_it_is_due(kept: Kept) -> None:
-    kept.note_due(A, NOW + MINUTE, 2)
-    kept.note_due(A, NOW + HOUR, 1)
-    kept.note_due(A, None, 1)
-    assert kept.due(MINUTE) == [A]
+def test_a_call_that_ends_after_a_later_call_on_the_task_does_not_change_when_it_is_due(
+    ledger: ClockedLedger,
+) -> None:
+    ledger.note_due(A, NOW + MINUTE, 2)
+    ledger.note_due(A, NOW + HOUR, 1)
+    ledger.note_due(A, None, 1)
+    assert ledger.due(MINUTE) == [A]
 
 
 @pytest.mark.parametrize(("other", "due"), [(HOUR, MINUTE), (SECOND, SECOND), (None, MINUTE)])
 def test_if_two_processes_disagree_when_a_task_is_due_the_earlier_time_counts(
-    kept: Kept, other: timedelta | None, due: timedelta
+    ledger: ClockedLedger, other: timedelta | None, due: timedelta
 ) -> None:
-    kept.note_due(A, NOW + MINUTE, 3)
-    kept.note_due(A, NOW + other if other else None)
-    assert kept.due(due - SECOND) == []
-    assert kept.due(SECOND) == [A]
+    ledger.note_due(A, NOW + MINUTE, 3)
+    ledger.note_due(A, NOW + other if other else None)
+    assert ledger.due(due - SECOND) == []
+    assert ledger.due(SECOND) == [A]
 
 
-def test_the_next_write_of_this_process_replaces_an_earlier_time_from_another_process(kept: Kept) -> None:
-    kept.note_due(A, NOW + MINUTE, 3)
-    kept.note_due(A, NOW + SECOND)
-    kept.note_due(A, NOW + SECOND, 2)
-    kept.note_due(A, NOW + HOUR, 4)
-    assert kept.due(MINUTE) == []
-    assert kept.due(HOUR) == [A]
+def test_the_next_write_of_this_process_replaces_an_earlier_time_from_another_process(
+    ledger: ClockedLedger,
+) -> None:
+    ledger.note_due(A, NOW + MINUTE, 3)
+    ledger.note_due(A, NOW + SECOND)
+    ledger.note_due(A, NOW + SECOND, 2)
+    ledger.note_due(A, NOW + HOUR, 4)
+    assert ledger.due(MINUTE) == []
+    assert ledger.due(HOUR) == [A]
 
 
-def test_a_due_time_that_only_another_process_gave_is_forgotten_when_it_is_over(kept: Kept) -> None:
-    kept.note_due(A, None)
-    kept.note_due(A, NOW + MINUTE)
-    assert kept.due(MINUTE) == [A]
-    assert kept.in_memory() == 0
+def test_a_due_time_that_only_another_process_gave_is_forgotten_when_it_is_over(
+    ledger: ClockedLedger,
+) -> None:
+    ledger.note_due(A, None)
+    ledger.note_due(A, NOW + MINUTE)
+    assert ledger.due(MINUTE) == [A]
+    assert ledger.in_memory() == 0
 
 
 def test_if_there_are_too_many_due_times_the_latest_are_forgotten_and_read_again_before_they_are_due() -> (
     None
 ):
-    kept = Kept(max_dues=3)
+    ledger = ClockedLedger(max_dues=3)
     tasks = [f"Task{number:03}AQ0C0000000000A" for number in range(6)]
     for number, task_id in enumerate(tasks):
-        kept.note_due(task_id, NOW + (number + 1) * HOUR, number + 1)
-    assert kept.in_memory() == 1
-    assert kept.due(HOUR) == tasks[:1]
-    assert not kept.must_read_dues()
-    kept.clock.advance(HOUR - MINUTE)
-    assert kept.must_read_dues()
-    kept.forget_dues()
-    assert not kept.must_read_dues()
-    kept.note_due(tasks[1], NOW + 2 * HOUR)
-    assert kept.due(MINUTE) == tasks[1:2]
+        ledger.note_due(task_id, NOW + (number + 1) * HOUR, number + 1)
+    assert ledger.in_memory() == 1
+    assert ledger.due(HOUR) == tasks[:1]
+    assert not ledger.must_read_dues()
+    ledger.clock.advance(HOUR - MINUTE)
+    assert ledger.must_read_dues()
+    ledger.forget_dues()
+    assert not ledger.must_read_dues()
+    ledger.note_due(tasks[1], NOW + 2 * HOUR)
+    assert ledger.due(MINUTE) == tasks[1:2]
 
 
-def test_tasks_that_are_resolved_before_they_are_due_leave_nothing_in_memory(kept: Kept) -> None:
-    kept.note_due(B, NOW + 24 * HOUR, 1)
-    kept.repeat_later([kept.open(C, NOW)], 24 * HOUR)
-    kept.repeat_later([kept.open(C, NOW)])
-    kept.repeat_now()
+def test_tasks_that_are_resolved_before_they_are_due_leave_nothing_in_memory(ledger: ClockedLedger) -> None:
+    ledger.note_due(B, NOW + 24 * HOUR, 1)
+    ledger.repeat_later([ledger.open(C, NOW)], 24 * HOUR)
+    ledger.repeat_later([ledger.open(C, NOW)])
+    ledger.repeat_now()
     before = sys.getrefcount(A)
     for number in range(0, 6000, 2):
-        kept.note_due(A, NOW + 23 * HOUR, number + 1)
-        kept.note_due(A, None, number + 2)
+        ledger.note_due(A, NOW + 23 * HOUR, number + 1)
+        ledger.note_due(A, None, number + 2)
     assert sys.getrefcount(A) < before + 1100
-    assert kept.due(24 * HOUR) == [B]
+    assert ledger.due(24 * HOUR) == [B]
 
 
 def test_a_failed_look_at_a_due_task_is_repeated_or_comes_earlier_if_the_task_is_due_earlier(
-    kept: Kept,
+    ledger: ClockedLedger,
 ) -> None:
-    kept.note_due(A, NOW, 1)
-    assert kept.due() == [A]
-    kept.look_again(A, MINUTE)
-    assert kept.due(SECOND) == []
-    assert kept.due(MINUTE) == [A]
-    kept.note_due(A, kept.clock.now() + SECOND, 2)
-    kept.look_again(A, MINUTE)
-    assert kept.due(SECOND) == [A]
+    ledger.note_due(A, NOW, 1)
+    assert ledger.due() == [A]
+    ledger.look_again(A, MINUTE)
+    assert ledger.due(SECOND) == []
+    assert ledger.due(MINUTE) == [A]
+    ledger.note_due(A, ledger.clock.now() + SECOND, 2)
+    ledger.look_again(A, MINUTE)
+    assert ledger.due(SECOND) == [A]
 
 
-def test_when_the_broker_is_back_the_oldest_missing_effects_come_first(kept: Kept) -> None:
+def test_when_the_broker_is_back_the_oldest_missing_effects_come_first(ledger: ClockedLedger) -> None:
     for task_id, age in ((A, SECOND), (B, HOUR), (C, MINUTE)):
-        kept.repeat_later([kept.open(task_id, NOW - age)], HOUR)
-    kept.open("under way", NOW - HOUR)
-    assert kept.looks() == []
-    kept.repeat_now()
-    assert [look.task_id for look in kept.looks()] == [B, C, A]
+        ledger.repeat_later([ledger.open(task_id, NOW - age)], HOUR)
+    ledger.open("under way", NOW - HOUR)
+    assert ledger.looks() == []
+    ledger.repeat_now()
+    assert [look.task_id for look in ledger.looks()] == [B, C, A]
 
 
-def test_a_moved_clock_stops_at_each_due_time_and_retries_failures_only_at_the_end(kept: Kept) -> None:
+def test_a_moved_clock_stops_at_each_due_time_and_retries_failures_only_at_the_end(
+    ledger: ClockedLedger,
+) -> None:
     end = NOW + HOUR
-    failed, ended = kept.open(A, NOW), kept.open("ended", NOW)
-    kept.repeat_later([failed], SECOND, tries=1)
-    kept.repeat_later([ended], SECOND)
-    kept.note_due(B, NOW + MINUTE, 7)
-    kept.note_due(C, NOW + 2 * HOUR, 8)
+    failed, ended = ledger.open(A, NOW), ledger.open("ended", NOW)
+    ledger.repeat_later([failed], SECOND, tries=1)
+    ledger.repeat_later([ended], SECOND)
+    ledger.note_due(B, NOW + MINUTE, 7)
+    ledger.note_due(C, NOW + 2 * HOUR, 8)
     times = []
-    while fires := kept.next_fires(end):
-        times.append((fires - NOW, [look.task_id for look in kept.looks(fires - kept.clock.now())]))
+    while fires := ledger.next_fires(end):
+        times.append((fires - NOW, [look.task_id for look in ledger.looks(fires - ledger.clock.now())]))
     assert times == [(SECOND, ["ended"]), (MINUTE, [B]), (HOUR, [A])]
-    kept.note_due(C, None, 9)
-    assert kept.next_fires(NOW + 3 * HOUR) is None
+    ledger.note_due(C, None, 9)
+    assert ledger.next_fires(NOW + 3 * HOUR) is None
 
 
-def test_a_wait_for_the_next_look_can_be_ended(kept: Kept) -> None:
-    kept.note_due(A, NOW, 1)
-    kept.fire()
-    kept.note_due(A, None, 2)
-    kept.end_wait()
-    assert kept.next_look(waits=True) is None
+def test_a_wait_for_the_next_look_can_be_ended(ledger: ClockedLedger) -> None:
+    ledger.note_due(A, NOW, 1)
+    ledger.fire()
+    ledger.note_due(A, None, 2)
+    ledger.end_wait()
+    assert ledger.next_look(waits=True) is None
 
 
 def test_the_effects_of_resolved_tasks_come_before_further_due_tasks() -> None:
@@ -261,45 +270,45 @@ def test_the_effects_of_resolved_tasks_come_before_further_due_tasks() -> None:
 
     The effects of the first are applied before the last is resolved.
     """
-    kept = Kept(max_dues=1000)
+    ledger = ClockedLedger(max_dues=1000)
     for number in range(1000):
-        kept.note_due(f"Task{number:03}AQ0C0000000000A", NOW, number + 1)
-    kept.fire()
+        ledger.note_due(f"Task{number:03}AQ0C0000000000A", NOW, number + 1)
+    ledger.fire()
     most, ended = 0, 0
-    while look := kept.next_look(waits=False):
+    while look := ledger.next_look(waits=False):
         if look.is_due:
-            kept.repeat_later([kept.open(look.task_id, NOW)])
+            ledger.repeat_later([ledger.open(look.task_id, NOW)])
             ended += 1
-        kept.close(look.owed)
-        most = max(most, kept.in_memory() + ended - 1000)
-    assert (ended, kept.late()) == (1000, 0)
+        ledger.close(look.owed)
+        most = max(most, ledger.in_memory() + ended - 1000)
+    assert (ended, ledger.late()) == (1000, 0)
     assert most <= 100
 
 
-def test_a_call_waits_while_the_resolver_is_too_far_behind(kept: Kept) -> None:
+def test_a_call_waits_while_the_resolver_is_too_far_behind(ledger: ClockedLedger) -> None:
     """All open effects must fit into the row of the process, which has at most 1 MiB."""
-    behind = [kept.open(A, NOW) for _ in range(500)]
+    behind = [ledger.open(A, NOW) for _ in range(500)]
     with ThreadPoolExecutor(1) as threads:
-        call = threads.submit(kept.wait_for_room)
+        call = threads.submit(ledger.wait_for_room)
         wait_until(call.running)
         assert not call.done()
-        kept.close(behind[:1])
+        ledger.close(behind[:1])
         call.result(60)
-    kept.wait_for_room()
-    kept.open(A, NOW)
+    ledger.wait_for_room()
+    ledger.open(A, NOW)
     with ThreadPoolExecutor(2) as threads:
-        calls = [threads.submit(kept.wait_for_room) for _ in range(2)]
+        calls = [threads.submit(ledger.wait_for_room) for _ in range(2)]
         wait_until(lambda: all(call.running() for call in calls))
-        kept.repeat_later(behind[1:2], is_marked=True)
+        ledger.repeat_later(behind[1:2], is_marked=True)
         for call in calls:
             call.result(10)
 
 
 def test_a_call_that_has_waited_too_long_for_the_resolver_is_service_unavailable(
-    kept: Kept, monkeypatch: pytest.MonkeyPatch
+    ledger: ClockedLedger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ledger, "_WAIT_FOR_ROOM", 0)
+    monkeypatch.setattr("legacy_queue.services.process.ledger._WAIT_FOR_ROOM", 0)
     for _ in range(500):
-        kept.open(A, NOW)
+        ledger.open(A, NOW)
     with pytest.raises(ServiceUnavailable):
-        kept.wait_for_room()
+        ledger.wait_for_room()

@@ -171,7 +171,7 @@ def observed_timeout(when_waiting: Callable[[], object]) -> timedelta:
     return ObservedTimeout(seconds=30)
 
 
-class Stage:
+class HeldUpChecks:
     """Blobs uploaded in parts, and checks of them that continue only when the test lets them."""
 
     def __init__(self, **bounds: int) -> None:
@@ -216,15 +216,15 @@ class Stage:
         yield from chunks
 
 
-def test_all_calls_that_wait_for_a_check_get_its_conflict() -> None:
-    stage = Stage()
-    blob = stage.blob(contentSha256=sha256(b"another"))
-    stage.begin(blob)
-    all_wait = threading.Barrier(4, stage.end)
+def test_if_the_check_of_a_blob_fails_all_calls_that_wait_for_it_get_the_conflict() -> None:
+    checks = HeldUpChecks()
+    blob = checks.blob(contentSha256=sha256(b"another"))
+    checks.begin(blob)
+    all_wait = threading.Barrier(4, checks.end)
     with ThreadPoolExecutor(4) as threads:
-        asked = [threads.submit(stage.check, blob, observed_timeout(all_wait.wait)) for _ in range(4)]
+        asked = [threads.submit(checks.check, blob, observed_timeout(all_wait.wait)) for _ in range(4)]
     assert [type(call.exception()) for call in asked] == [errors.RequestConflict] * 4
-    assert len(stage.begun) == 1
+    assert len(checks.begun) == 1
 
 
 @pytest.mark.parametrize(
@@ -233,29 +233,29 @@ def test_all_calls_that_wait_for_a_check_get_its_conflict() -> None:
     ids=["storage away", "bug"],
 )
 def test_the_next_call_repeats_a_check_that_failed(error: Exception, logged: list[str]) -> None:
-    stage = Stage()
-    blob, stage.error = stage.blob(), error
+    checks = HeldUpChecks()
+    blob, checks.error = checks.blob(), error
     with capture_logs() as logs:
-        stage.end()
+        checks.end()
         with pytest.raises(type(error)):
-            stage.check(blob, LONG)
+            checks.check(blob, LONG)
     assert [entry["event"] for entry in logs] == logged
-    stage.error = None
-    stage.end()
-    stage.check(blob, LONG)
-    assert stage.done == ["name"]
+    checks.error = None
+    checks.end()
+    checks.check(blob, LONG)
+    assert checks.done == ["name"]
 
 
 def test_beyond_the_limit_of_concurrent_checks_a_call_is_service_unavailable() -> None:
-    stage = Stage(max_checks=2)
-    blobs = [stage.blob(name) for name in "abc"]
+    checks = HeldUpChecks(max_checks=2)
+    blobs = [checks.blob(name) for name in "abc"]
     for blob in blobs[:2]:
-        stage.begin(blob)
+        checks.begin(blob)
     with pytest.raises(errors.ServiceUnavailable, match="2 blobs are already being checked"):
-        stage.check(blobs[2])
-    stage.check(blobs[0], observed_timeout(lambda: stage.end(2)))
-    stage.end()
-    stage.check(blobs[2], LONG)
+        checks.check(blobs[2])
+    checks.check(blobs[0], observed_timeout(lambda: checks.end(2)))
+    checks.end()
+    checks.check(blobs[2], LONG)
 
 
 # how many uploads a run can have at a time

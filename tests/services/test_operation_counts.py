@@ -117,7 +117,7 @@ def test_claim_work_costs_one_receive_for_the_whole_batch(process: Process) -> N
         assert claim(tasks) == sorted([*[NAMED, *CLAIMED] * tasks, "work.receive"])
 
 
-def test_concurrent_claims_share_the_writes_of_the_processs_row() -> None:
+def test_concurrent_claims_share_the_writes_of_the_row_of_the_process() -> None:
     """Calls that come during one write share the next."""
     holds, may_go = threading.Event(), threading.Event()
 

@@ -123,7 +123,7 @@ def test_if_a_task_cannot_be_named_its_call_fails_and_leaves_nothing(world: Worl
     assert world.rows() == {}
 
 
-def test_a_process_writes_its_row_at_each_beat_and_not_in_between(world: World) -> None:
+def test_a_process_renews_its_row_at_each_beat_and_not_in_between(world: World) -> None:
     calls = CallRecorder()
     process = world.process(calls)
     for _ in range(24):
@@ -136,7 +136,7 @@ def test_a_process_writes_its_row_at_each_beat_and_not_in_between(world: World) 
 
 
 @pytest.mark.parametrize("skew", [-MINUTE, timedelta(0), MINUTE])
-def test_a_process_is_dead_after_15_seconds_without_a_beat_on_the_clock_of_the_observer(
+def test_a_process_that_does_not_renew_its_row_is_dead_after_15_seconds_on_the_observers_clock(
     world: World, skew: timedelta
 ) -> None:
     """The two clocks may differ."""
@@ -197,7 +197,7 @@ def test_the_process_with_the_lowest_name_is_first_until_it_is_dead(world: World
     assert second.processes.is_first()
 
 
-def test_the_rows_of_others_are_not_read_again_within_max_age(world: World) -> None:
+def test_the_rows_of_other_processes_are_not_read_again_within_max_age(world: World) -> None:
     calls = CallRecorder()
     process = world.process(calls)
     process.processes.read_others()

@@ -200,7 +200,9 @@ def work(server: Services) -> None:
 
 
 @pytest.mark.parametrize("behind", [-60, 5, 21, 60])
-def test_a_call_of_a_process_with_a_wrong_clock_is_not_taken_for_dead(harness: Harness, behind: int) -> None:
+def test_the_call_of_a_process_with_a_wrong_clock_is_not_taken_for_one_of_a_dead_process(
+    harness: Harness, behind: int
+) -> None:
     """Another process looks before createTask has written the task, and must not remove it from its group."""
     other = harness.replica()
     look = FaultAt(0, of="insert", before=lambda: work(other))

@@ -48,7 +48,7 @@ class FlagWaiter(SystemWaiter):
         return flag.wait(max(30, seconds))
 
 
-class Scene:
+class PollerHarness:
     """A poller and its polls.
 
     ``polls`` are the priorities of the queues that it polled, ``counts`` how many messages it asked for, and
@@ -125,20 +125,20 @@ class Scene:
 
 
 @pytest.fixture
-def scene() -> Scene:
-    return Scene()
+def harness() -> PollerHarness:
+    return PollerHarness()
 
 
-def test_one_poll_asks_for_at_most_32_messages(scene: Scene) -> None:
-    scene.offer(*map(str, range(40)), priority="highest")
-    with scene.asked_together(32, 4) as asked:
+def test_one_poll_asks_for_at_most_32_messages(harness: PollerHarness) -> None:
+    harness.offer(*map(str, range(40)), priority="highest")
+    with harness.asked_together(32, 4) as asked:
         assert [len(each.result(60)) for each in asked] == [32, 4]
-    assert scene.counts == [32, 4]
+    assert harness.counts == [32, 4]
 
 
-def test_messages_are_given_to_the_waiting_requests_in_turn(scene: Scene) -> None:
-    scene.offer(*"abcdef")
-    with scene.asked_together(32, 1, 2) as asked:
+def test_messages_are_given_to_the_waiting_requests_in_turn(harness: PollerHarness) -> None:
+    harness.offer(*"abcdef")
+    with harness.asked_together(32, 1, 2) as asked:
         assert [each.result(60) for each in asked] == [["a", "d", "f"], ["b"], ["c", "e"]]
 
 
@@ -146,102 +146,104 @@ def test_messages_are_given_to_the_waiting_requests_in_turn(scene: Scene) -> Non
 def test_messages_that_no_request_waits_for_are_released_and_announced_to_other_processes(
     moment: str,
 ) -> None:
-    scene = Scene(tells=True)
-    there = scene.world.process().offers
+    harness = PollerHarness(tells=True)
+    there = harness.world.process().offers
 
     def answer() -> bool:
-        if scene.polls:
-            scene.poller.end()
+        if harness.polls:
+            harness.poller.end()
         return False
 
-    scene.offer("a", "b", priority="highest")
-    scene.during = answer if moment == "received" else lambda: None
-    assert scene.ask(2, HOUR, answer if moment == "given" else lambda: False) == []
-    assert scene.released == ["a", "b"]
+    harness.offer("a", "b", priority="highest")
+    harness.during = answer if moment == "received" else lambda: None
+    assert harness.ask(2, HOUR, answer if moment == "given" else lambda: False) == []
+    assert harness.released == ["a", "b"]
     told: list[WorkQueue] = []
-    for offers in (scene.offers, there):
+    for offers in (harness.offers, there):
         assert offers
-        offers.exchange(told.append, scene.poller.poll_now, waits=True)
+        offers.exchange(told.append, harness.poller.poll_now, waits=True)
     assert told == [QUEUES["highest"]]
 
 
 def test_the_next_message_goes_to_the_request_with_the_fewest_and_no_request_waits_to_be_full(
-    scene: Scene,
+    harness: PollerHarness,
 ) -> None:
-    scene.offer("high", priority="high")
-    scene.offer("low", priority="low")
-    with scene.asked_together(2, 2) as asked:
+    harness.offer("high", priority="high")
+    harness.offer("low", priority="low")
+    with harness.asked_together(2, 2) as asked:
         assert [each.result(60) for each in asked] == [["high"], ["low"]]
 
 
-def test_when_the_request_that_polls_has_its_message_the_next_request_polls(scene: Scene) -> None:
-    scene.offer("high", priority="high")
-    scene.offer("low", priority="low")
-    with scene.asked_together(1, 0, 1) as asked:
+def test_when_the_request_that_polls_has_its_message_the_next_request_polls(harness: PollerHarness) -> None:
+    harness.offer("high", priority="high")
+    harness.offer("low", priority="low")
+    with harness.asked_together(1, 0, 1) as asked:
         assert [asked[number].result(20) for number in (0, 2)] == [["high"], ["low"]]
         assert not asked[1].done()
     assert asked[1].result() == []
 
 
-def test_an_empty_queue_is_polled_again_after_the_interval(scene: Scene) -> None:
-    assert scene.ask(timeout=2 * SECOND) == []
-    assert scene.times == [0, 0.9, 1.8]
-    assert scene.polls == [*PRIORITIES] * 3
+def test_an_empty_queue_is_polled_again_after_the_interval(harness: PollerHarness) -> None:
+    assert harness.ask(timeout=2 * SECOND) == []
+    assert harness.times == [0, 0.9, 1.8]
+    assert harness.polls == [*PRIORITIES] * 3
 
 
-def test_the_next_request_does_not_poll_a_queue_that_was_empty_a_moment_ago(scene: Scene) -> None:
+def test_the_next_request_does_not_poll_a_queue_that_was_empty_a_moment_ago(harness: PollerHarness) -> None:
     for worker_type in (WORKER_TYPE, WORKER_TYPE, *map(str, range(1000)), WORKER_TYPE):
-        scene.ask(worker_type=worker_type)
-        scene.clock.advance(-MS)
-    assert len(scene.polls) == 1002 * len(PRIORITIES), "the pool was forgotten for 1,000 others"
+        harness.ask(worker_type=worker_type)
+        harness.clock.advance(-MS)
+    assert len(harness.polls) == 1002 * len(PRIORITIES), "the pool was forgotten for 1,000 others"
 
 
-def test_a_message_that_arrives_while_its_queue_is_polled_is_polled_next(scene: Scene) -> None:
+def test_a_message_that_arrives_while_its_queue_is_polled_is_polled_next(harness: PollerHarness) -> None:
     def offer() -> None:
-        if scene.polls[-1] == "high":
-            scene.during = lambda: None
-            scene.offer("a task", priority="high")
-            scene.poller.on_offer(QUEUES["high"])
+        if harness.polls[-1] == "high":
+            harness.during = lambda: None
+            harness.offer("a task", priority="high")
+            harness.poller.on_offer(QUEUES["high"])
 
-    scene.during = offer
-    assert scene.ask(timeout=HOUR) == ["a task"]
-    assert (scene.polls, scene.times) == ([*PRIORITIES, "high"], [0])
-
-
-def test_a_message_that_arrives_while_no_request_waits_goes_to_the_next_request(scene: Scene) -> None:
-    assert scene.ask() == []
-    scene.offer("a task", priority="high")
-    scene.poller.on_offer(QUEUES["high"])
-    assert scene.ask() == ["a task"]
+    harness.during = offer
+    assert harness.ask(timeout=HOUR) == ["a task"]
+    assert (harness.polls, harness.times) == ([*PRIORITIES, "high"], [0])
 
 
-def test_no_request_waits_longer_because_storage_is_slow(scene: Scene) -> None:
-    scene.during = lambda: scene.clock.advance(10 * SECOND)
-    assert scene.ask(timeout=20 * SECOND) == []
-    assert scene.polls == ["highest", "very-high"]
+def test_a_message_that_arrives_while_no_request_waits_goes_to_the_next_request(
+    harness: PollerHarness,
+) -> None:
+    assert harness.ask() == []
+    harness.offer("a task", priority="high")
+    harness.poller.on_offer(QUEUES["high"])
+    assert harness.ask() == ["a task"]
+
+
+def test_no_request_waits_longer_because_storage_is_slow(harness: PollerHarness) -> None:
+    harness.during = lambda: harness.clock.advance(10 * SECOND)
+    assert harness.ask(timeout=20 * SECOND) == []
+    assert harness.polls == ["highest", "very-high"]
 
 
 @pytest.mark.parametrize("count", [0, 1])
-def test_a_request_ends_soon_after_its_client_disconnected(scene: Scene, count: int) -> None:
-    assert scene.ask(count, HOUR, lambda: scene.clock.monotonic() - scene.begin > 6 * SECOND) == []
-    assert scene.clock.monotonic() - scene.begin <= 10 * SECOND
+def test_a_request_ends_soon_after_its_client_disconnected(harness: PollerHarness, count: int) -> None:
+    assert harness.ask(count, HOUR, lambda: harness.clock.monotonic() - harness.begin > 6 * SECOND) == []
+    assert harness.clock.monotonic() - harness.begin <= 10 * SECOND
 
 
-def test_the_polling_request_also_ends_the_requests_of_disconnected_clients(scene: Scene) -> None:
-    with scene.asked_together(1, 1) as asked:
-        assert wait_until(lambda: len(scene.polls) == len(PRIORITIES))
-        scene.disconnected.add(2)
-        scene.clock.advance(5 * SECOND)
-        scene.poller.poll_now()
+def test_the_polling_request_also_ends_the_requests_of_disconnected_clients(harness: PollerHarness) -> None:
+    with harness.asked_together(1, 1) as asked:
+        assert wait_until(lambda: len(harness.polls) == len(PRIORITIES))
+        harness.disconnected.add(2)
+        harness.clock.advance(5 * SECOND)
+        harness.poller.poll_now()
         assert asked[1].result(20) == []
         assert not asked[0].done()
 
 
-def test_nothing_is_polled_until_a_move_of_the_clock_has_ended(scene: Scene) -> None:
-    scene.offer("a task")
-    with scene.asked_together(1) as asked:
+def test_nothing_is_polled_until_a_move_of_the_clock_has_ended(harness: PollerHarness) -> None:
+    harness.offer("a task")
+    with harness.asked_together(1) as asked:
         assert asked[0].result(60) == ["a task"]
-    assert scene.times == [0.001], "the time when the gate opened"
+    assert harness.times == [0.001], "the time when the gate opened"
 
 
 def test_few_pools_are_polled_at_a_time_but_a_pool_with_a_new_message_is_polled_immediately() -> None:
@@ -318,14 +320,14 @@ def test_a_request_that_is_over_before_its_turn_to_poll_gives_the_turn_to_the_ne
 
 
 def test_an_empty_queue_is_polled_rarely_while_other_processes_announce_their_messages() -> None:
-    scene = Scene(tells=True)
-    offers = scene.offers
+    harness = PollerHarness(tells=True)
+    offers = harness.offers
     assert offers
 
     def exchange() -> None:
-        if scene.clock.monotonic() - scene.begin < 9 * SECOND:
-            offers.exchange(scene.poller.offered, scene.poller.poll_now, waits=True)
+        if harness.clock.monotonic() - harness.begin < 9 * SECOND:
+            offers.exchange(harness.poller.offered, harness.poller.poll_now, waits=True)
 
-    scene.waiter.after = exchange
-    assert scene.ask(timeout=25 * SECOND) == []
-    assert scene.times[:6] == [0, 0.9, 7.9, 14.9, 19.9, 20.8]
+    harness.waiter.after = exchange
+    assert harness.ask(timeout=25 * SECOND) == []
+    assert harness.times[:6] == [0, 0.9, 7.9, 14.9, 19.9, 20.8]

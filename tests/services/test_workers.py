@@ -47,7 +47,7 @@ def tasks(workers: Workers, path: RecordPath = ALICES) -> list[str]:
     return [task["taskId"] for task in workers.describe(path)["recentTasks"]]
 
 
-def test_the_record_of_a_call_costs_one_write_and_only_once_in_half_an_hour_more(harness: Harness) -> None:
+def test_recording_a_call_costs_one_write_and_once_in_half_an_hour_some_more(harness: Harness) -> None:
     calls = CallRecorder()
     workers = harness.replica(calls).workers
     call(workers)

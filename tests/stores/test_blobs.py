@@ -127,7 +127,7 @@ def test_if_two_clients_write_a_blob_the_first_to_finish_wins_and_the_other_must
     [(4 * MIB, "task/0/public/a b%2F?#.log"), (MIB, "task/0/!$&'()*+,;:@=~[]{}|^`<>\"")],
     ids=["whole", "in blocks"],
 )
-def test_the_azure_client_uploads_and_downloads_by_signed_urls(
+def test_azures_own_client_can_upload_and_download_with_signed_urls(
     served: Backend, block: int, name: str
 ) -> None:
     blobs, end = served.storage.blobs, served.clock.now() + HOUR

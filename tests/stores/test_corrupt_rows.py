@@ -68,7 +68,7 @@ def logged(logs: list[MutableMapping[str, Any]]) -> int:
 @pytest.mark.parametrize(
     ("name", "value"), [(name, value) for name, values in SPOILED.items() for value in values]
 )
-def test_a_task_with_a_corrupt_or_missing_property_is_an_error_and_left_out(
+def test_loading_a_task_with_a_corrupt_or_missing_property_is_an_error_and_lists_leave_it_out(
     storage: Storage, logs: list[MutableMapping[str, Any]], name: str, value: Any
 ) -> None:
     task = storage.tasks.insert(new_task(), "").task

@@ -216,7 +216,9 @@ REFUSED: dict[str, tuple[str, bytes, type[Exception]]] = {
 
 
 @pytest.mark.parametrize(("name", "refusal", "raised"), REFUSED.values(), ids=REFUSED)
-def test_each_refusal_of_azure_raises_its_error(name: str, refusal: bytes, raised: type[Exception]) -> None:
+def test_each_error_code_of_azure_raises_its_own_error(
+    name: str, refusal: bytes, raised: type[Exception]
+) -> None:
     with Stub(refusal) as stub, capture_logs() as logs:
         client = Client(stub.url)
         with pytest.raises(raised) as caught:
@@ -226,7 +228,7 @@ def test_each_refusal_of_azure_raises_its_error(name: str, refusal: bytes, raise
     assert [line["log_level"] for line in logs] == ["error"] * issubclass(raised, ServiceUnavailable)
 
 
-def test_a_queue_that_another_process_creates_at_the_same_time_gets_its_metadata() -> None:
+def test_if_two_processes_create_a_queue_at_the_same_time_it_still_gets_its_metadata() -> None:
     # a create that is answered with 204 found the queue
     with Stub(refused(404, "QueueNotFound"), NO_CONTENT) as stub:
         Client(stub.url).queue.create({"a": "b"})

@@ -200,7 +200,7 @@ def test_if_artifacts_cannot_be_written_the_storage_is_not_ready_and_the_log_say
     assert stored(file) == []
 
 
-def test_that_the_clock_was_set_back_is_logged_once_for_each_start(
+def test_if_the_clock_was_set_back_the_log_says_so_once_for_each_start(
     account: EmbeddedAccount, file: StorageFile, clock: FakeClock
 ) -> None:
     with capture_logs() as logged:
@@ -223,7 +223,7 @@ def test_that_the_clock_was_set_back_is_logged_once_for_each_start(
     assert [line["event"] for line in logged] == ["storage-is-ahead"]
 
 
-def test_if_the_last_checkpoint_fails_the_stop_is_an_error(file: StorageFile) -> None:
+def test_if_the_last_checkpoint_fails_stopping_the_server_is_an_error(file: StorageFile) -> None:
     file.prepare()
     with refusing(0), pytest.raises(UnusableStorage, match="its disk is full or fails"):
         file.finish()

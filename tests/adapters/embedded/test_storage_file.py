@@ -187,7 +187,7 @@ def test_a_stopping_server_does_not_write_to_a_file_that_was_removed_or_replaced
 
 
 @pytest.fixture
-def left(account: EmbeddedAccount, file: StorageFile, tmp_path: Path) -> StorageFile:
+def killed(account: EmbeddedAccount, file: StorageFile, tmp_path: Path) -> StorageFile:
     """The files of a server that was killed after it had acknowledged a row."""
     account.check()
     with closing(connect(file.path)) as reader:
@@ -198,10 +198,10 @@ def left(account: EmbeddedAccount, file: StorageFile, tmp_path: Path) -> Storage
         reader.execute("BEGIN")  # so that no checkpoint empties the WAL, however long copying takes
         reader.execute("SELECT * FROM rows").fetchall()
         account.table("t").insert("p", "k", {"text": "acknowledged"})
-        (tmp_path / "left").mkdir()
+        (tmp_path / "killed").mkdir()
         for path in tmp_path.glob("storage.sqlite*"):
-            shutil.copy(path, tmp_path / "left")
-    return StorageFile(tmp_path / "left")
+            shutil.copy(path, tmp_path / "killed")
+    return StorageFile(tmp_path / "killed")
 
 
 def has_row(file: StorageFile) -> bool:
@@ -219,46 +219,46 @@ def test_a_connection_that_only_reads_does_not_write(file: StorageFile) -> None:
         assert file.wal.stat().st_size == 0
 
 
-def test_a_file_whose_wal_was_removed_is_refused(left: StorageFile) -> None:
-    left.wal.unlink()
-    assert "storage.sqlite-wal was removed with the last changes in it" in refusal(left)
-    for use in (left.require, left.signing_key, left.finish):
+def test_a_file_whose_wal_was_removed_is_refused(killed: StorageFile) -> None:
+    killed.wal.unlink()
+    assert "storage.sqlite-wal was removed with the last changes in it" in refusal(killed)
+    for use in (killed.require, killed.signing_key, killed.finish):
         with pytest.raises(UnusableStorage, match="removed"):
             use()
-    assert not left.wal.exists()
-    left.wal.touch(0o600)
-    assert not has_row(left), "as the sentence says"
+    assert not killed.wal.exists()
+    killed.wal.touch(0o600)
+    assert not has_row(killed), "as the sentence says"
 
 
 @pytest.mark.parametrize("cut", [0, 1])
-def test_a_server_that_was_killed_continues_with_its_wal(left: StorageFile, cut: int) -> None:
+def test_a_server_that_was_killed_continues_with_its_wal(killed: StorageFile, cut: int) -> None:
     """A kill can cut off the last frame of the WAL, which was then not acknowledged."""
-    os.truncate(left.wal, left.wal.stat().st_size - cut)
+    os.truncate(killed.wal, killed.wal.stat().st_size - cut)
     with capture_logs() as logs:
-        assert has_row(left) == (not cut)
+        assert has_row(killed) == (not cut)
     assert logs == []
 
 
 @pytest.mark.parametrize("at", [17, 100, -1], ids=["head", "first", "last"])
-def test_the_log_says_how_many_changes_a_damaged_wal_has_lost(left: StorageFile, at: int) -> None:
+def test_the_log_says_how_many_changes_a_damaged_wal_has_lost(killed: StorageFile, at: int) -> None:
     """SQLite drops the first frame that it cannot read and everything behind it."""
-    wal = bytearray(left.wal.read_bytes())
-    page_size = int.from_bytes(left.path.read_bytes()[16:18])
+    wal = bytearray(killed.wal.read_bytes())
+    page_size = int.from_bytes(killed.path.read_bytes()[16:18])
     frames = range(32, len(wal), 24 + page_size)
     changes = sum(any(wal[frame + 4 : frame + 8]) for frame in frames)
     wal[at] ^= 1
-    left.wal.write_bytes(wal)
+    killed.wal.write_bytes(wal)
     with capture_logs() as logs:
-        assert not has_row(left)
+        assert not has_row(killed)
     [line] = logs
     assert line["event"] == "storage-wal-damaged"
     assert line["lost_changes"] == (1 if at == -1 else changes)
 
 
-def test_a_file_whose_wal_was_written_back_by_another_program_is_accepted(left: StorageFile) -> None:
-    dump(left)
-    assert not left.wal.exists()
-    assert has_row(left)
+def test_a_file_whose_wal_was_written_back_by_another_program_is_accepted(killed: StorageFile) -> None:
+    dump(killed)
+    assert not killed.wal.exists()
+    assert has_row(killed)
 
 
 # --- which files and users are trusted
