@@ -303,7 +303,7 @@ class LegacyQueue:
         task_queue_id: str | None = None,
         priority: Priority = "lowest",
     ) -> str:
-        """Put a message into a queue that should not be there. It is visible at once. Returns its messageId.
+        """Put a message that should not exist into a queue. It is visible immediately. Returns its messageId.
 
         A ``poisoned`` message names no task. The others name the task: a ``forged`` one is signed with
         another secret, a ``foreign`` one is in a pool that is not the task's, and a ``doubled`` one is a
@@ -352,8 +352,8 @@ class LegacyQueue:
 
         It happens only to requests about a ``task``, only to those of a ``worker``
         (``"<workerGroup>/<workerId>"``), only to the first ``times`` requests, or to each with a
-        ``probability`` and a ``seed``. The fault ends by its ``remove``, at the end of a ``with``, or at the
-        next reset. If no request has met it by then, a warning FaultNeverFired is given.
+        ``probability`` and a ``seed``. The fault ends when its ``remove`` is called, at the end of its
+        ``with``, or at the next reset. If no request has met it by then, a warning FaultNeverFired is given.
         """
         wanted: dict[str, Any] = {"endpoint": endpoint}
         value: Any

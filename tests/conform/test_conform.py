@@ -62,9 +62,9 @@ def on_generic_worker(program: str, *words: str) -> Result:
     return run(*asked, "--", sys.executable, "-W", "ignore", "-c", program, *GENERIC_NAMES)
 
 
-# docs/how-to/conform.md judges the sample worker by every rule of the draft protocol. So these tests take the
-# rules that only other protocols have, and those that a worker with claimWork might break although one that
-# polls does not.
+# The test of docs/how-to/conform.md judges the sample worker by every rule of the draft protocol. So here
+# only the other rules are tested, and ALSO: rules that the worker might break with claimWork although it
+# keeps them when it polls.
 ALL = [rule.id for rule in RULES if "deployed" in rule.protocols]
 DRAFT = {rule.id for rule in RULES if "draft" in rule.protocols}
 ALSO = {"claimwork": {"stop-on-a-409", "keep-several-claims", "repeat-a-lost-claim"}, "deployed": set[str]()}

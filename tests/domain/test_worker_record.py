@@ -60,7 +60,7 @@ def test_activity_never_sets_expires_or_last_active_back_and_a_declaration_count
     assert kept.active(NOW + DAY).expires == NOW + 100 * DAY
     assert kept.active(NOW - SECOND).last_active == NOW
     paths: tuple[RecordPath, ...] = (PROVISIONER, WORKER_TYPE, WORKER)
-    # a declaration makes a worker active at once, a provisioner or workerType only after six hours
+    # a declaration makes a worker active immediately, but a provisioner or workerType only after six hours
     for path in paths:
         record = WorkerRecord.new(path, NOW)
         soon, later = NOW + 6 * HOUR, NOW + 6 * HOUR + SECOND

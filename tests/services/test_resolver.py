@@ -141,7 +141,7 @@ def test_a_task_whose_row_is_corrupt_is_looked_at_only_once() -> None:
 
 @pytest.mark.parametrize("group", [GROUP, ""])
 def test_a_missing_task_is_awaited_for_25_seconds_and_then_leaves_its_group(group: str) -> None:
-    """Before it leaves, the row of the process names it, because without a member row nothing else does."""
+    """Before it leaves, the row of the process names it, so that it is not lost if the process dies."""
     resolving = Resolving(MISSING)
     resolving.owe(group)
     assert resolving.pass_by(HOUR) == seconds(0, 25)

@@ -22,8 +22,8 @@ from tests.simulation.kills_and_orders import PAIRS, SCENARIOS, kills, orders
 from tests.simulation.promises import Broken
 from tests.simulation.random_run import SEEDS, Outcome, Plan, faults_of, run, shrunk
 
-_OF_A_DAY = 7  # so many seeds are added each day
-_LINES = 80  # at most so many lines of a trace are printed
+_OF_A_DAY = 7  # the number of seeds of a day
+_LINES = 80  # the last lines of a trace, which are printed
 
 
 def main() -> None:
