@@ -1,7 +1,7 @@
 """Stores a row for each server process in the table ``<prefix>processes``. Each row has its own partition.
 
 The row names the tasks that its process still owes effects to. A living process writes its row every few
-seconds. So if the ETag of a row stays the same, its process is dead.
+seconds. So if the ETag of a row stays the same for long, its process is dead.
 """
 
 import sys

@@ -120,7 +120,7 @@ def test_finish_artifact_needs_an_object_whose_upload_is_finished_and_its_upload
     with pytest.raises(errors.InputError, match="is not finished: call finishUpload"):
         run.finish()
     run.finish_upload()
-    with pytest.raises(errors.InputError, match="expected the uploadId that createArtifact answered"):
+    with pytest.raises(errors.InputError, match="expected the uploadId that createArtifact returned"):
         finish(run.task_id, 0, NAME, "another")
     create(run.harness, run.task_id, "s3", "log")
     with pytest.raises(errors.InputError, match="storage type s3, and only an object"):

@@ -15,7 +15,7 @@ from legacy_queue.services.events.event_publisher import EventPublisher
 from legacy_queue.services.process.ledger import Ledger, Look, Owed
 from legacy_queue.services.process.processes import Processes
 from legacy_queue.services.recovery import resolver
-from legacy_queue.services.recovery.advance import Advance, Next
+from legacy_queue.services.recovery.advance import Advance, LookResult
 from legacy_queue.services.recovery.resolver import Resolver
 from legacy_queue.services.services import Services
 from legacy_queue.services.tasks.groups import Groups
@@ -27,9 +27,9 @@ from tests.system.processes import wait_until
 
 TASK_ID = slugid()
 GROUP = "Zb0_Wh1pTLahDBzFxUqIyw"
-DONE = Next()
-MISSING = Next(exists=False)
-Answer = Next | Exception
+DONE = LookResult()
+MISSING = LookResult(exists=False)
+Answer = LookResult | Exception
 
 
 class Resolving:
@@ -54,7 +54,7 @@ class Resolving:
     def leave(self, task_id: str, task_group_id: str) -> None:
         self.done.append(f"{task_id} leaves {task_group_id}")
 
-    def look(self, look: Look) -> Next:
+    def look(self, look: Look) -> LookResult:
         self.looks.append((self.clock.now() - NOW, look))
         answer = next(self._answers)
         if isinstance(answer, Exception):
@@ -84,7 +84,7 @@ def seconds(*numbers: int) -> list[timedelta]:
 
 
 def test_the_resolver_looks_at_a_task_for_its_missing_effects_and_again_when_it_is_due() -> None:
-    resolving = Resolving(Next(NOW + MINUTE), DONE)
+    resolving = Resolving(LookResult(NOW + MINUTE), DONE)
     resolving.owe()
     assert resolving.pass_by(HOUR) == [0 * SECOND, MINUTE]
     assert [bool(look.owed) for _, look in resolving.looks] == [True, False]
@@ -92,8 +92,8 @@ def test_the_resolver_looks_at_a_task_for_its_missing_effects_and_again_when_it_
 
 
 def test_while_the_broker_is_away_the_waits_between_looks_grow_but_a_due_task_is_looked_at() -> None:
-    away = Next(NOW + 5 * SECOND, is_complete=False, is_published=False)
-    resolving = Resolving(away, away, away, Next(NOW + HOUR, is_complete=False), BrokerAway())
+    away = LookResult(NOW + 5 * SECOND, is_complete=False, is_published=False)
+    resolving = Resolving(away, away, away, LookResult(NOW + HOUR, is_complete=False), BrokerAway())
     resolving.owe()
     assert resolving.pass_by(MINUTE) == seconds(0, 2, 4, 5, 10, 20, 40)
     assert [look.is_due for _, look in resolving.looks] == [False] * 3 + [True] + [False] * 3
@@ -102,8 +102,8 @@ def test_while_the_broker_is_away_the_waits_between_looks_grow_but_a_due_task_is
 @pytest.mark.parametrize("is_away", [True, False])
 def test_a_marked_task_is_read_again_only_when_the_broker_is_back(is_away: bool) -> None:
     """When a task is marked, everything except its events has been done."""
-    marked = Next(NOW + 30 * SECOND, is_complete=False, is_published=False, is_marked=True)
-    resolving = Resolving(marked, Next(NOW + HOUR, is_complete=False, is_marked=True), DONE)
+    marked = LookResult(NOW + 30 * SECOND, is_complete=False, is_published=False, is_marked=True)
+    resolving = Resolving(marked, LookResult(NOW + HOUR, is_complete=False, is_marked=True), DONE)
     resolving.owe()
     resolving.is_away = is_away
     times = resolving.pass_by(MINUTE)

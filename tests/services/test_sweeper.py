@@ -14,7 +14,7 @@ from legacy_queue.ports import Corrupt
 from legacy_queue.ports.account import StorageAccount
 from legacy_queue.ports.table import Condition
 from legacy_queue.services.process.ledger import Look, Owed
-from legacy_queue.services.recovery.advance import Next
+from legacy_queue.services.recovery.advance import LookResult
 from legacy_queue.services.recovery.job_definitions import PAGE
 from legacy_queue.services.services import Services
 from legacy_queue.services.tasks.claims import ClaimProof
@@ -171,7 +171,7 @@ MARGIN = CLAIM_TIMEOUT / 20  # because the clock of another process may differ
 
 def advance(
     server: Services, task_id: str, since: datetime | None = None, is_published: bool = False, group: str = ""
-) -> Next:
+) -> LookResult:
     owed = [Owed(1, task_id, since, group, is_published=is_published)] if since else []
     return server.advance.look(Look(task_id, owed))
 
@@ -215,12 +215,12 @@ def test_a_process_ends_the_claim_of_another_process_a_minute_late(
     task_id = harness.claimed(retries=retries)
     server = harness.replica()
     harness.clock.advance(CLAIM_TIMEOUT)
-    assert advance(server, task_id) == Next(NOW + CLAIM_TIMEOUT + MARGIN)
+    assert advance(server, task_id) == LookResult(NOW + CLAIM_TIMEOUT + MARGIN)
     harness.clock.advance(MARGIN - SECOND)
-    assert advance(server, task_id) == Next(NOW + CLAIM_TIMEOUT + MARGIN)
+    assert advance(server, task_id) == LookResult(NOW + CLAIM_TIMEOUT + MARGIN)
     assert harness.states(task_id) == ["running by alice"]
     harness.clock.advance(SECOND)
-    assert advance(server, task_id) == Next(NOW + DAY if retries else None)
+    assert advance(server, task_id) == LookResult(NOW + DAY if retries else None)
     assert harness.task(task_id).state == state
 
 
@@ -235,8 +235,8 @@ def test_an_expired_task_is_not_registered_again_as_a_dependent(harness: Harness
 
 
 def test_an_unknown_task_is_reported_as_missing(harness: Harness) -> None:
-    assert advance(harness.services, slugid(), NOW) == Next(exists=False)
-    assert harness.services.advance.end_if_due(slugid()) == Next(exists=False)
+    assert advance(harness.services, slugid(), NOW) == LookResult(exists=False)
+    assert harness.services.advance.end_if_due(slugid()) == LookResult(exists=False)
 
 
 def test_a_task_whose_events_cannot_be_published_is_marked(harness: Harness) -> None:

@@ -70,7 +70,7 @@ class Artifacts:
         self._issuer = issuer
 
     def create(self, task_id: str, run_id: int, name: str, body: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Record the artifact and publish it. Returns the body that createArtifact answers.
+        """Record the artifact and publish it. Returns the body for the answer of createArtifact.
 
         Safe to repeat, even after the artifact has expired. Raises ResourceNotFound, InputError,
         InputTooLarge. Raises RequestConflict if the run takes no more artifacts, or another has this name.
@@ -89,8 +89,8 @@ class Artifacts:
     def complete(self, task_id: str, run_id: int, name: str, etags: Sequence[str]) -> None:
         """Complete the blob and publish it. From now on it can be downloaded, and its run can be completed.
 
-        Safe to repeat: each call publishes the event again. ``etags`` are the ETags that its uploads
-        answered. Raises
+        Safe to repeat: each call publishes the event again. ``etags`` are the ETags in the answers
+        to its uploads. Raises
 
         - ResourceNotFound, ResourceExpired,
         - InputError for another storage type and for wrong ETags,
@@ -132,7 +132,7 @@ class Artifacts:
                 "and only an object has an uploadId"
             )
         if upload_id != artifact.upload_id:
-            raise InputError(f"uploadId: expected the uploadId that createArtifact answered for {name!r}")
+            raise InputError(f"uploadId: expected the uploadId that createArtifact returned for {name!r}")
         if not artifact.is_closed:
             raise InputError(f"the upload of {name!r} is not finished: call finishUpload first")
         of_task = self._changes.read(task_id)

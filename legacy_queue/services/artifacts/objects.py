@@ -40,7 +40,7 @@ class Objects:
         return download_access(artifact, self._issuer, self._clock.wall_time())
 
     def create_upload(self, name: str, body: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Store inline data, if there are any. Returns the body that createUpload answers.
+        """Store inline data, if there are any. Returns the body for the answer of createUpload.
 
         Safe to repeat until the upload is finished. Raises InputError, RequestConflict.
         """
@@ -79,7 +79,7 @@ class Objects:
                 return
 
     def start_download(self, name: str, accepted: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Returns the body that startDownload answers. Raises NoMatchingMethod."""
+        """Returns the body for the answer of startDownload. Raises NoMatchingMethod."""
         artifact = self.find(name)
         method = download_method(accepted)
         expiry = self._clock.wall_time_of(artifact.url_expiry(self._clock.now()))
@@ -101,7 +101,7 @@ class Objects:
         if stored and isinstance(artifact, ObjectArtifact) and artifact.expires > self._clock.now():
             return artifact, stored
         raise ResourceNotFound(
-            f"there is no object {name!r}: expected a name that createArtifact answered "
+            f"there is no object {name!r}: expected a name that createArtifact returned "
             "for the storageType object"
         )
 

@@ -20,7 +20,7 @@ from legacy_queue.services.workers.workers import Workers
 
 log = structlog.get_logger()
 
-ClaimAnswer = Mapping[str, Any]  # the body that claimTask answers
+ClaimAnswer = Mapping[str, Any]  # the body of an answer of claimTask
 
 _RETRY_AFTER = timedelta(seconds=2)  # when a message is visible again after its claim has failed
 
@@ -57,7 +57,7 @@ class ClaimWork:
         names_task_queue: bool = False,
         max_wait: timedelta | None = None,
     ) -> Mapping[str, Any]:
-        """Returns the body that claimWork answers: up to ``count`` claims as soon as there are any.
+        """Returns the body for the answer: up to ``count`` claims, as soon as there are any.
 
         After the timeout there are none. A quarantined worker gets none. If the client has disconnected,
         nothing stays claimed. ``names_task_queue``: the client called by taskQueueId. If the timeout or

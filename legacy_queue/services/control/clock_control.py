@@ -77,7 +77,8 @@ class ClockControl:
         with self._moving(f"the clock was moved by {duration_words(duration.total_seconds())}") as clock:
             if duration > MAX_OFFSET - clock.offset:
                 raise InputError(
-                    f"advance: expected a clock at most {MAX_OFFSET.days}d ahead: reset the server"
+                    f"advance: expected a clock at most {MAX_OFFSET.days}d ahead of the real time. "
+                    "To set it back, reset the server"
                 )
             is_frozen = clock.is_frozen
             clock.freeze()

@@ -75,7 +75,7 @@ WAIT_SITUATIONS: Mapping[WaitSituation, tuple[str, str]] = {
     "delayed": ("Its message is hidden, for example after a refused claim.", "the message is visible"),
     "message-missing": (
         "Its message is lost.",
-        "the sweeper has offered the run again; on Azure no time if other runs have too many messages",
+        "the sweeper has offered the run again; not known on Azure if other runs have too many messages",
     ),
     "not-shown": (
         "Storage does not show its message. Azure shows 32 visible messages of a queue, a file 5,000.",
@@ -207,7 +207,8 @@ def _obstacles(task: Task, run: Run, facts: Facts) -> Iterator[Wait]:
     refused = _refused(workers, run.scheduled)
     if facts.is_proof_required and refused:
         names = ", ".join(refused[:_MAX_NAMES])
-        why = f"The policy of {pool} is required. Claims since this run became pending were refused: {names}."
+        why = f"Workers of {pool} must present the message that they polled (policy required). Since this run"
+        why = f"{why} became pending, these claims were refused: {names}."
         yield Wait("proof-required", why)
 
 

@@ -91,7 +91,7 @@ def _in_order(moments: Sequence[Moment]) -> Sequence[Moment]:
     of_runs = [it for it in changes if it.causes != _CHANGE_PRIORITY]
     # one createTask defines a task and makes it pending; each change of a priority has its own request
     for chain, again in (of_runs, 1), ([it for it in changes if it not in of_runs], 0):
-        behind = 0  # the change follows so many requests
+        behind = 0  # how many requests the change comes after
         for change in chain:
             left = range(max(behind - again, 0), len(requests))
             behind = next((number + 1 for number in left if _has_made(requests[number], change)), behind)
@@ -124,7 +124,7 @@ def _moment_of(request: Mapping[str, Any], task: Task) -> Moment:
     messages = [it for it in request.get("messages", ()) if it.get("taskId") == task.task_id]
     received = any(it["runId"] == run_id for it in messages)
     held = [run for run in task.runs if run.is_claimed(time)]
-    # else it is a duplicate of the message that the claim holds
+    # if a claim holds the message, the worker has received a duplicate of it
     if received and not any(run.started != time for run in held):
         found = _HIDDEN_FOR.search(request["path"])
         until = format_time(time + timedelta(seconds=int(found[1]) if found else _DEFAULT_HIDDEN_FOR))

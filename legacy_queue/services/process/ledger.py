@@ -148,10 +148,10 @@ class Ledger:
     # What is owed
 
     def wait_for_room(self) -> None:
-        """Wait until the resolver has caught up. Call this before a call ends a task.
+        """Wait until the resolver has caught up. Use this before a transition that resolves a task.
 
-        The resolver applies effects of that end, and it may be far behind. Raises ServiceUnavailable if it
-        does not catch up soon.
+        The resolver applies effects of such transitions, and it may be far behind. Raises ServiceUnavailable
+        if it does not catch up soon.
         """
         if len(self._open) < _MAX_OPEN:
             return

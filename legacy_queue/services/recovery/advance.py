@@ -25,7 +25,7 @@ _MAX_SKEW = timedelta(minutes=1)
 
 
 @dataclass(frozen=True)
-class Next:
+class LookResult:
     """What a look at a task has found out."""
 
     # when the task is due next; None means never
@@ -58,7 +58,7 @@ class Advance:
         self._groups = groups
         self._clock = clock
 
-    def look(self, look: Look) -> Next:
+    def look(self, look: Look) -> LookResult:
         """Repeat the effects that the task may lack, then end the claim or the task if it is due.
 
         While the broker is away, everything except the events is done. Raises ServiceUnavailable, Corrupt.
@@ -70,7 +70,7 @@ class Advance:
         stored = None if must_publish else self._recall_ended(look.task_id, since)
         stored = stored or self._changes.find(look.task_id)
         if stored is None:
-            return Next(exists=False)
+            return LookResult(exists=False)
         task = stored.task
         if task.is_unpublished:  # with the mark, any process may owe any event of the task
             since = EVER
@@ -95,16 +95,18 @@ class Advance:
             self._changes.unmark(published)  # does nothing if the task has changed since
         is_own = self._changes.is_own(stored) or task.runs != stored.task.runs
         due = self._end_if_due(task, is_own=is_own).due
-        return Next(due, is_complete=is_complete, is_published=is_published, is_marked=task.is_unpublished)
+        return LookResult(
+            due, is_complete=is_complete, is_published=is_published, is_marked=task.is_unpublished
+        )
 
-    def end_if_due(self, task_id: str) -> Next:
+    def end_if_due(self, task_id: str) -> LookResult:
         """End the claim after takenUntil, and the task after its deadline.
 
         Raises ServiceUnavailable, Corrupt.
         """
         stored = self._changes.find(task_id)
         if stored is None:
-            return Next(exists=False)
+            return LookResult(exists=False)
         return self._end_if_due(stored.task, is_own=self._changes.is_own(stored))
 
     def offer_again(self, task_id: str) -> None:
@@ -154,12 +156,12 @@ class Advance:
             if run.worker
         }
 
-    def _end_if_due(self, task: Task, *, is_own: bool) -> Next:
+    def _end_if_due(self, task: Task, *, is_own: bool) -> LookResult:
         due = _due(task, is_own=is_own)
         if due is None or self._clock.now() < due:
-            return Next(due)
+            return LookResult(due)
         ended = self._changes.apply(task.task_id, transitions.expire)
-        return Next(_due(ended, is_own=is_own or ended is not task))
+        return LookResult(_due(ended, is_own=is_own or ended is not task))
 
 
 def _has_ended(task: Task, since: datetime) -> bool:

@@ -12,7 +12,7 @@ from legacy_queue.services.background_gate import BackgroundGate
 from legacy_queue.services.events.event_publisher import EventPublisher
 from legacy_queue.services.process.ledger import Ledger, Look
 from legacy_queue.services.process.processes import Processes
-from legacy_queue.services.recovery.advance import Advance, Next
+from legacy_queue.services.recovery.advance import Advance, LookResult
 from legacy_queue.services.recovery.job_definitions import MAX_RETRY_DELAY, MAX_TRIES, RESOLVERS, RETRY_DELAY
 from legacy_queue.services.tasks.groups import Groups
 
@@ -77,13 +77,13 @@ class Resolver:
         try:
             if self._publisher.is_away and look.is_marked and not look.is_due:
                 # everything except the events was done when it was marked
-                self._wait_for_broker(look, Next())
+                self._wait_for_broker(look, LookResult())
             else:
                 self._look(look)
         except ServiceUnavailable:
             self._retry(look, RETRY_DELAY, look.tries)
         except BrokerAway:
-            self._wait_for_broker(look, Next())
+            self._wait_for_broker(look, LookResult())
         except Corrupt:
             self._ledger.close(look.owed)  # the row is logged, and a retry would read the same row
         except Exception:
@@ -110,7 +110,7 @@ class Resolver:
         else:
             self._wait_for_broker(look, result)
 
-    def _wait_for_broker(self, look: Look, result: Next) -> None:
+    def _wait_for_broker(self, look: Look, result: LookResult) -> None:
         """Retry when the broker is back, and until then less and less often."""
         age = self._clock.now() - look.oldest
         delay = max(RETRY_DELAY, min(MAX_RETRY_DELAY, age))

@@ -67,7 +67,8 @@ class Sweeper:
     def _check(self, task: Task, last_pass: datetime | None) -> None:
         now = self._clock.now()
         run = task.last_run
-        late = now - FIRST_LOOK  # a task that is due later is looked at in time by its process
+        # the process that wrote the task ends it in time; this ends it only if that has not happened
+        late = now - FIRST_LOOK
         due = next_due(task)
         waits_since = run.scheduled if run else task.definition.created
         waits = (run is None or run.state == "pending") and is_due(waits_since, last_pass, now)

@@ -13,7 +13,7 @@ says why. So each answer to a claim also decides what happens to the message tha
   later run.
 * If proof is missing or the worker is quarantined, the claim is refused for now. The run stays pending and is
   offered again after a while. Its message may be gone, because a worker of the deployed protocol deletes it.
-* If this queue did not sign the message, or it is a message about another task, claimTask answers an error
+* If this queue did not sign the message, or it is a message about another task, claimTask returns an error
   and leaves the message alone. If this process received the message itself, it deletes it.
 * If the priority of the task was changed, the task has left the queue of the message. A message is put into
   the task's new queue, and only then is the old one deleted.
@@ -70,7 +70,7 @@ _MAX_REMEMBERED = 10_000  # runs that were offered again
 
 @dataclass(frozen=True)
 class ClaimProof:
-    """The message that a claim presents. A worker of the draft presents all of it, a deployed one nothing.
+    """The message that a claim presents. Workers of the draft present all of it, deployed ones nothing.
 
     Only the signature shows which run the message is for. Without a signature, the message is left alone.
     """
@@ -117,7 +117,7 @@ class Claims:
     def claim(
         self, task: Task, run_id: int, worker: Worker, proof: ClaimProof, client_id: str = ""
     ) -> Mapping[str, Any]:
-        """Claim the run until takenUntil. Returns the body that claimTask answers.
+        """Claim the run until takenUntil. Returns the body for the answer of claimTask.
 
         ``task`` may be outdated: only its definition is used. The answer says which run was claimed: see
         ``transitions.claim``. Raises
@@ -197,7 +197,7 @@ class Claims:
             )
 
     def reclaim(self, task_id: str, run_id: int) -> Mapping[str, Any]:
-        """Extend the claim. Returns the body that reclaimTask answers, with new credentials.
+        """Extend the claim. Returns the body for the answer of reclaimTask, with new credentials.
 
         Raises ResourceNotFound, RequestConflict.
         """

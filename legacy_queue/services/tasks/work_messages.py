@@ -63,9 +63,9 @@ class WorkMessages:
         except ValueError:
             return True
 
-    def apply_effect(self, task: Task, after: Offer | DeleteMessage | None) -> None:
+    def apply_effect(self, task: Task, effect: Offer | DeleteMessage | None) -> None:
         """Apply a transition's effect on messages, once the task is stored. Safe to repeat."""
-        match after:
+        match effect:
             case Offer(run_id, lease):
                 self.offer(task, run_id, lease)
             case DeleteMessage(lease, queue):

@@ -34,7 +34,7 @@ class Polling:
     def poll_urls(
         self, provisioner_id: str, worker_type: str, client_id: str, life: timedelta | None = None
     ) -> Mapping[str, Any]:
-        """Returns the body that pollTaskUrls answers: signed URLs, highest priority first.
+        """Returns the body for the answer of pollTaskUrls: signed URLs, highest priority first.
 
         If ``life`` is given, they are valid for that time. If it is negative, they have already expired.
         """

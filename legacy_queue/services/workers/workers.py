@@ -88,7 +88,7 @@ class Workers:
     def quarantine(
         self, worker: WorkerPath, until: datetime, client_id: str = "", info: str = ""
     ) -> Mapping[str, Any]:
-        """Quarantine the worker until ``until``. Returns the body that getWorker answers.
+        """Quarantine the worker until ``until``. Returns the body for an answer of getWorker.
 
         A time in the past ends a quarantine. Records the client and its reason, ``info``. The worker keeps
         its claims. Raises ResourceNotFound if the worker is unknown.
@@ -110,7 +110,7 @@ class Workers:
         )
 
     def describe(self, path: RecordPath) -> Mapping[str, Any]:
-        """Returns what getProvisioner, getWorkerType or getWorker answers. Raises ResourceNotFound."""
+        """Returns the body for getProvisioner, getWorkerType or getWorker. Raises ResourceNotFound."""
         return self._answer(self.load(path))
 
     def load(self, path: RecordPath) -> WorkerRecord:
