@@ -288,6 +288,23 @@ def test_the_overview_links_to_an_expired_claim_and_to_a_stopped_group() -> None
     assert counts == ["0", "0", "0", "1", "2"], "pending, running, completed, failed, exception"
 
 
+def test_no_group_is_called_stopped_while_the_group_of_an_open_task_is_unknown() -> None:
+    clock, group_id = FakeClock(NOW), slugid()
+    storage = memory_storage(clock)
+    restarted = Queue(clock=clock, storage=storage)
+    pending = Queue(clock=clock, storage=storage).create(taskGroupId=group_id)
+    failed = restarted.running(taskGroupId=group_id)
+    restarted.create(taskGroupId=group_id, dependencies=[failed])
+    succeeded(restarted.call("reportFailed", taskId=failed, runId=0))
+
+    def cards() -> int:
+        return len(tree_of(shown(restarted)).xpath(f"//li/a[@href='/ui/groups/{group_id}']"))
+
+    assert cards() == 0
+    succeeded(restarted.call("cancelTask", taskId=pending))
+    assert cards() == 1
+
+
 def test_an_expired_claim_is_less_grave_once_its_worker_or_its_client_has_asked_again() -> None:
     queue = Queue(control=True)
     lost = queue.running(retries=0)

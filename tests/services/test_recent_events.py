@@ -47,8 +47,9 @@ def test_a_group_has_stopped_when_a_task_failed_and_all_remaining_tasks_are_unsc
     group_id = slugid()
     first = harness.claimed(taskGroupId=group_id)
     harness.create(taskGroupId=group_id, dependencies=[first])
-    assert recent(harness).stopped == {}
+    assert (recent(harness).stopped, recent(harness).open_count) == ({}, 1)
     harness.services.tasks.cancel(first)
+    assert recent(harness).open_count == 0
     assert recent(harness).stopped == {group_id: {"exception": 1, "unscheduled": 1}}
     harness.services.tasks.rerun(first)
     assert recent(harness).stopped == {}

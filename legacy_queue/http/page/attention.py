@@ -54,7 +54,9 @@ def _cards(site: Site, pools: Sequence[Pool], recent: RecentEvents) -> Iterator[
     yield from _first(lost, "More expired claims", "", len(recent.lost_claims))
     waiting = sorted([pool for pool in pools if pool.oldest], key=lambda pool: (pool.oldest, pool.pending))
     yield from _without_workers(pools, waiting, now)
-    if not services.processes.others():  # else events of the group may be missing here
+    open_count = sum(pool.pending + pool.running for pool in pools)
+    # else events of the group may be missing here: those of other processes, or from before the start
+    if recent.open_count == open_count and not services.processes.others():
         groups = [_stopped(group_id, states) for group_id, states in recent.stopped.items()]
         yield from _first(groups[::-1], "More stopped task groups")
     abandoned = [pool for pool in waiting if sees_polls and _has_no_worker_left(pool, now)]
@@ -111,8 +113,7 @@ def _lost(claim: LostClaim, callers: Sequence[Caller], now: datetime, *, sees_po
 
 def _stopped(group_id: str, states: Mapping[str, int]) -> Card:
     ended = " and ".join(f"{states[state]:,} {state}" for state in ("failed", "exception") if states[state])
-    text = f"{group_id}: {ended}, {states['unscheduled']:,} unscheduled, none pending or running"
-    text += ", by the events that this server process has in memory."
+    text = f"{group_id}: {ended}, {states['unscheduled']:,} unscheduled, none pending or running."
     return Card("bad", "A task group has stopped", text, f"/ui/groups/{group_id}")
 
 

@@ -40,6 +40,8 @@ class RecentEvents:
     lost_claims: Sequence[LostClaim]
     # the tasks by state of each group that cannot go on: one failed, others are unscheduled, none is open
     stopped: Mapping[str, Mapping[str, int]]
+    # how many tasks are pending or running, if every task has an event in memory
+    open_count: int
 
 
 def recent_events(events: Sequence[BufferedEvent], now: datetime) -> RecentEvents:
@@ -61,6 +63,7 @@ def recent_events(events: Sequence[BufferedEvent], now: datetime) -> RecentEvent
         {state: resolved[state] for state in RESOLVED},
         [*lost.values()][::-1],
         {group: states for group, states in groups.items() if _has_stopped(states)},
+        sum(states["pending"] + states["running"] for states in groups.values()),
     )
 
 
