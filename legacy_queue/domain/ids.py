@@ -11,6 +11,14 @@ TODAYS_TASK_QUEUE_ID = f"{IDENTIFIER}/[a-z](?:[-a-z0-9]{{0,36}}[a-z0-9])?"
 PROJECT_ID = r"[a-zA-Z0-9._/-]{1,500}"
 RUN_ID = r"(?:1000|[1-9][0-9]{0,2}|0)"
 
+# what an error says in place of the pattern, which is a riddle to most people
+IN_WORDS = {
+    TASK_ID: "a slugid: 22 characters such as VHL2gBZ2SI-u8RFuhXZJvQ",
+    IDENTIFIER: "1 to 38 letters, digits, hyphens and underscores",
+    TASK_QUEUE_ID: "<provisionerId>/<workerType>, each 1 to 38 letters, digits, hyphens and underscores",
+    RUN_ID: "a number from 0 to 1000",
+}
+
 MAX_RUNS = 50  # of a task
 
 RunKey = tuple[str, int]  # taskId and runId

@@ -19,6 +19,7 @@ import jsonschema_rs
 
 from legacy_queue.cooperation import yielding
 from legacy_queue.domain.errors import InputValidationError, MalformedPayload
+from legacy_queue.domain.ids import IN_WORDS
 from legacy_queue.http.schemas import SCHEMAS
 from legacy_queue.ports import Waiter
 
@@ -43,7 +44,6 @@ _Kind = jsonschema_rs.ValidationErrorKind
 _EXPECTED: Mapping[type, str] = {
     _Kind.Type: "expected the type {0.types[0]}",
     _Kind.Format: "expected a valid {0.format}",
-    _Kind.Pattern: 'expected a match of "{0.pattern}"',
     _Kind.MaxLength: "expected at most {0.limit} characters",
     _Kind.Maximum: "expected at most {0.limit}",
     _Kind.Minimum: "expected at least {0.limit}",
@@ -151,6 +151,9 @@ def _expected(error: jsonschema_rs.ValidationError) -> str:
             return f"expected one of {', '.join(map(str, options))}"
         case _Kind.Constant(expected_value=value):
             return f"expected {json.dumps(value)}"
+        case _Kind.Pattern(pattern=pattern):
+            words = IN_WORDS.get(pattern[1:-1])  # without ^ and $
+            return f"expected {words}" if words else f'expected a match of "{pattern}"'
         case _Kind.AdditionalProperties(unexpected=names):  # quoted, as whatever a client sent
             return f"unknown property {', '.join(map(repr, names))}"
         case kind:

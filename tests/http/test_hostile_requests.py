@@ -92,7 +92,8 @@ def test_an_invalid_task_id_group_id_or_run_id_is_refused(queue: Queue) -> None:
         for value in wrong:
             params = {"taskId": TASK_ID, parameter: value} if name != "listTaskGroup" else {parameter: value}
             answer = queue.call(name, credentials=None, **{key: quote(params[key]) for key in params})
-            refused(answer, 400, "InvalidRequestArguments", parameter, repr(value), "expected")
+            words = "a number from 0 to 1000" if parameter == "runId" else "a slugid: 22 characters such as"
+            refused(answer, 400, "InvalidRequestArguments", f"{parameter} is {value!r}: expected {words}")
             assert answer.get_json()["requestInfo"]["params"] == params
 
 
