@@ -81,7 +81,7 @@ def _add_monitoring(app: Flask, site: Site) -> None:
     def ready() -> Mapping[str, Any]:
         site.services.account.check()
         failure = site.services.publisher.failure
-        why = f"{failure}: events wait; broker-failed in the log says why"
+        why = f"{failure}: events wait for the broker. The event broker-failed in the log says why"
         return {"ready": True, **({"broker": why} if failure else {})}
 
     @app.get("/metrics")

@@ -78,7 +78,8 @@ class Metrics:
             lambda: services.publisher.is_away,
         )
         ledger = services.ledger
-        self._gauge("timers", "Tasks that are due some time, or have effects to apply.", ledger.in_memory)
+        what = "Tasks with a known due time, and writes with effects to apply."
+        self._gauge("timers", what, ledger.in_memory)
         self._gauge("late_timers", "Tasks that this process should look at now.", ledger.late)
         self._registry.register(_Tasks(services, self._max_pools))
 

@@ -1,4 +1,4 @@
-"""Answers lists in pages: each has a limit, and a token with which the caller asks for the next page."""
+"""Returns lists in pages. A page has a limit, and a token with which the caller asks for the next page."""
 
 import base64
 import hashlib

@@ -36,7 +36,7 @@ _MAX_DEPTH = 200  # well below what Python's own stack and the validator's allow
 # arrays and objects: Python's garbage collection visits each, and stops all threads meanwhile
 _MAX_NESTED = 20_000
 _TOO_NESTED = (
-    f"the body is nested too much: expected at most {_MAX_DEPTH} levels of arrays and objects, and at most "
+    f"the body has too much nesting: expected at most {_MAX_DEPTH} levels of arrays and objects, and at most "
     f"{_MAX_NESTED} of them in all. Send larger data as a string"
 )
 _MAX_ERRORS = 20
@@ -52,7 +52,7 @@ _EXPECTED: Mapping[type, str] = {
     _Kind.MaxItems: "too many items: expected at most {0.limit}",
     _Kind.MinProperties: "too few properties: expected at least {0.limit}",
     _Kind.MaxProperties: "too many properties: expected at most {0.limit}",
-    _Kind.UniqueItems: "an item is there twice: expected each once",
+    _Kind.UniqueItems: "an item occurs twice: expected each item once",
     _Kind.Required: '"{0.property}" is missing',
     _Kind.FalseSchema: "expected none for this storageType",
 }

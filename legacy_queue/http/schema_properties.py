@@ -1,6 +1,6 @@
 """The schema of each property. A property has the same schema wherever it occurs.
 
-All lengths are limited, so that every valid value fits into an entity of the table storage.
+All lengths are limited, so that every valid value fits into a row of the table storage.
 """
 
 from typing import Any

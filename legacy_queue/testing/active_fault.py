@@ -17,7 +17,7 @@ class FaultNeverFired(UserWarning):
 
 
 class ActiveFault:
-    """A fault that is in force until the end of its ``with``, until ``remove``, or until the next reset.
+    """A fault. It is in force until the end of its ``with``, until ``remove``, or until the next reset.
 
     ``fault_id`` is its id at the server. ``place`` is the file and the line of the test that added it.
     """

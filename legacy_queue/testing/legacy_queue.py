@@ -48,8 +48,7 @@ _TIMEOUT = 10.0  # seconds
 
 
 class LegacyQueue:
-    """A queue for tests. It is a context manager: the server runs inside the ``with``, and all members need
-    it.
+    """A queue for tests, and a context manager. The server runs inside its ``with``: use the members there.
 
     ``settings`` are the settings of the server, with ``_`` in place of ``-``: ``claim_timeout="30s"`` (or a
     timedelta), ``clients={"worker": {"accessToken": ..., "scopes": [...]}}``. If the server refuses a
@@ -350,10 +349,10 @@ class LegacyQueue:
         - ``sas``: signed URLs are ``"expired"``, or expire in this duration;
         - ``double``, ``lose``, ``stale``: a message is delivered twice, not at all, or with a bad receipt.
 
-        It happens only to requests about a ``task``, only to those of a ``worker``
-        (``"<workerGroup>/<workerId>"``), only to the first ``times`` requests, or to each with a
-        ``probability`` and a ``seed``. The fault ends when its ``remove`` is called, at the end of its
-        ``with``, or at the next reset. If no request has met it by then, a warning FaultNeverFired is given.
+        You can limit the fault to requests about a ``task``, to those of a ``worker``
+        (``"<workerGroup>/<workerId>"``), and to the first ``times`` requests. With a ``probability`` and a
+        ``seed``, it happens only to some of them. The fault ends when its ``remove`` is called, at the end of
+        its ``with``, or at the next reset. If no request has met it by then, it warns FaultNeverFired.
         """
         wanted: dict[str, Any] = {"endpoint": endpoint}
         value: Any

@@ -31,7 +31,7 @@ _PYTHON = f"{_PREFIX}PYTHON"  # the Python that runs the server; by default the 
 _START_TIMEOUT = 60.0  # seconds; an Azurite may start too
 _STOP_TIMEOUT = 10.0  # seconds
 _LAST_LINES = 20
-_ERROR = "Error: "  # a command that fails ends with a sentence that begins so
+_ERROR = "Error: "  # the last sentence of a command that fails begins like this
 _NO_MODULE = "No module named"
 _WARNING_LEVELS = ("warning", "error", "critical")
 
@@ -54,7 +54,7 @@ class ServerProcess:
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed by stop
         self._log_begin = 0
         own = {"port": 0, "control": True, "log_level": "warning", "data_dir": self._data_dir}
-        # In a session of its own the server does not receive Ctrl-C: the tests do, and they end the server.
+        # In its own session the server does not receive Ctrl-C. The tests receive it, and end the server.
         try:
             self._process = subprocess.Popen(  # noqa: S603 - no shell
                 [*_python(), "-m", "legacy_queue", "serve", "--stop-with-stdin"],

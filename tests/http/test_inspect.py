@@ -154,7 +154,7 @@ def test_ready_says_that_the_broker_is_away() -> None:
     assert succeeded(queue.send("GET", "/ready", credentials=None)).json == {"ready": True}
     queue.server.services.publisher.check()
     answer = succeeded(queue.send("GET", "/ready", credentials=None)).json
-    broker = "ConnectionRefusedError: events wait; broker-failed in the log says why"
+    broker = "ConnectionRefusedError: events wait for the broker. The event broker-failed in the log says why"
     assert answer == {"ready": True, "broker": broker}
 
 

@@ -33,7 +33,7 @@ def inspect_task(call: Call) -> Reply:
     refused ones) and the moves of the clock are entries too. An ``event`` is listed if this server process
     has published it since its start and still has it in memory.
 
-    ``message`` says what has happened to the task's message from then on:
+    ``message`` says where the task's message is from then on:
 
     - ``visible``: workers can receive it;
     - ``hidden``: a poll has hidden it until ``hiddenUntil``;

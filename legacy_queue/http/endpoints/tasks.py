@@ -122,7 +122,7 @@ def list_task_group(call: Call) -> Reply:
     If the page has a continuationToken, there are more tasks: repeat the call with the token as a query
     parameter. A page has at most about 4 MiB of JSON, so it may have fewer tasks than ``limit`` and still not
     be the last. If a task joins the group between two pages, no other task is listed twice or left out. Each
-    page also has what getTaskGroup answers.
+    page also has what getTaskGroup returns.
     """
     services = call.authorize().services
     task_group_id = call.params["taskGroupId"]
