@@ -65,8 +65,8 @@ def _read_error(answer: requests.Response) -> tuple[str, str]:
         if body["message"]:
             return str(body.get("code", "")), str(body["message"])
     code = answer.headers.get("x-ms-error-code", "")
-    is_told = code or answer.status_code >= 500
-    return code, answer.reason if is_told else _NOT_A_QUEUE
+    names_reason = code or answer.status_code >= 500
+    return code, answer.reason if names_reason else _NOT_A_QUEUE
 
 
 def is_temporary(failed: Exception) -> bool:

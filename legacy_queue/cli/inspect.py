@@ -69,8 +69,8 @@ def status(queue: QueueClient, task_id: str, watch: bool) -> AnswerAndText:
     while watch and answer["waitsFor"][0]["situation"] != "resolved":
         if not click.get_current_context().params["as_json"]:  # --json prints one document, at the end
             click.echo("\n".join([*explanation_lines(answer), ""]))
-        known = _known(answer)
-        while _known(answer) == known:
+        before = _watched(answer)
+        while _watched(answer) == before:
             time.sleep(_WATCH_INTERVAL)
             answer = queue.call("GET", path, expected="waitsFor")
     return answer, "\n".join(explanation_lines(answer))
@@ -227,7 +227,7 @@ def open_page(queue: QueueClient, minutes: int) -> AnswerAndText:
     return {"link": link}, link
 
 
-def _known(answer: Mapping[str, Any]) -> tuple[Any, ...]:
+def _watched(answer: Mapping[str, Any]) -> tuple[Any, ...]:
     """The parts of an answer that change when something happens to the task, not just because time passes."""
     moments = [moment for moment in answer["story"] if moment["kind"] != "event"]  # as it is printed
     return answer["status"], moments, [wait["situation"] for wait in answer["waitsFor"]]
