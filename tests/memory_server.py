@@ -88,7 +88,7 @@ def messages_in(account: StorageAccount, name: str) -> list[QueuedMessage]:
         return []
 
 
-def kept(blobs: Blobs, name: str) -> tuple[int, str, str | None] | None:
+def blob_summary(blobs: Blobs, name: str) -> tuple[int, str, str | None] | None:
     """The length, content type and content encoding of a blob. None if there is none."""
     found = blobs.properties(name)
     return (found.length, found.content_type, found.content_encoding) if found else None

@@ -26,7 +26,7 @@ def as_other_user() -> Iterator[Path]:
         folder = Path(name)
         folder.chmod(0o777)
         if os.geteuid() != 0:
-            pytest.fail("this test plays another user: run it as root")
+            pytest.fail("this test acts as another user: run it as root")
         os.seteuid(OTHER)
         try:
             yield folder

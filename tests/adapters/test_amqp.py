@@ -70,7 +70,7 @@ def network(rabbitmq: RabbitMQ) -> Iterator[Network]:
 
 
 @pytest.fixture
-def distant(network: Network, project: str, connected: Callable[..., AmqpBroker]) -> AmqpBroker:
+def remote_broker(network: Network, project: str, connected: Callable[..., AmqpBroker]) -> AmqpBroker:
     """A connection to the broker through the network."""
     return connected(network.url, project)
 
@@ -119,14 +119,14 @@ def test_a_consumer_gets_each_event_once_as_persistent_json_with_its_routes_in_c
 
 
 def test_publish_returns_when_the_events_have_arrived_in_order_and_uses_at_most_eight_connections(
-    network: Network, distant: AmqpBroker, listener: Consumer
+    network: Network, remote_broker: AmqpBroker, listener: Consumer
 ) -> None:
     for exchange in EXCHANGES:
         listener.bind(exchange, "#")
 
     def publish(name: int) -> None:
         for number in range(5):
-            distant.publish([event(exchange, f"{name}.{number}") for exchange in EXCHANGES])
+            remote_broker.publish([event(exchange, f"{name}.{number}") for exchange in EXCHANGES])
 
     with ThreadPoolExecutor(20) as threads:
         list(threads.map(publish, range(20)))
@@ -138,7 +138,7 @@ def test_publish_returns_when_the_events_have_arrived_in_order_and_uses_at_most_
 
 
 def test_a_connection_is_replaced_if_it_was_lost_or_its_caller_was_killed(
-    network: Network, distant: AmqpBroker, listener: Consumer
+    network: Network, remote_broker: AmqpBroker, listener: Consumer
 ) -> None:
     """A greenlet can be killed while it publishes. Then an answer is still outstanding on its connection."""
 
@@ -150,10 +150,12 @@ def test_a_connection_is_replaced_if_it_was_lost_or_its_caller_was_killed(
             raise Killed
 
     with pytest.raises(Killed):
-        distant.publish([event("task-pending", "sent"), Event("task-pending", "unsent", (), Killing(a=1))])
-    distant.publish([event("task-pending", "later")])
+        remote_broker.publish(
+            [event("task-pending", "sent"), Event("task-pending", "unsent", (), Killing(a=1))]
+        )
+    remote_broker.publish([event("task-pending", "later")])
     network.disconnect()
-    distant.publish([event("task-pending", "last")])
+    remote_broker.publish([event("task-pending", "last")])
     assert keys(listener.messages()) == ["sent", "later", "last"]
     assert network.connections == 3
 
@@ -168,8 +170,10 @@ def test_a_broker_that_does_not_confirm_in_time_is_away(
         broker.publish([event("task-pending", "unsure")])
     network.swallows.clear()
     broker.publish([event("task-pending", "last")])
-    assert keys(listener.messages()) == ["first", "unsure", "last"], "it had arrived nevertheless"
-    assert network.connections == 2, "the connection with an answer outstanding is not used again"
+    assert keys(listener.messages()) == ["first", "unsure", "last"], (
+        "the event had arrived although it was not confirmed"
+    )
+    assert network.connections == 2, "a connection with an outstanding answer is not used again"
 
 
 def test_a_broker_that_rejects_a_message_is_away(
@@ -188,20 +192,20 @@ def test_a_broker_that_rejects_a_message_is_away(
 
 
 def test_removed_exchanges_are_declared_again_by_the_next_check_and_after_a_failure(
-    network: Network, project: str, distant: AmqpBroker, listener: Consumer
+    network: Network, project: str, remote_broker: AmqpBroker, listener: Consumer
 ) -> None:
     for _ in range(2):
-        distant.check()
+        remote_broker.check()
         for exchange in EXCHANGES:  # consumers bind their queue before the first event
             listener.channel.queue_bind(listener.queue, full_name(project, exchange), "#")
             listener.channel.exchange_delete(full_name(project, exchange))
         network.disconnect()
     assert network.connections == 2
-    distant.check()
+    remote_broker.check()
     listener.channel.exchange_delete(full_name(project, "task-failed"))
     with pytest.raises(BrokerAway, match="no exchange"):
-        distant.publish([event("task-failed")])
-    distant.publish([event("task-failed")])
+        remote_broker.publish([event("task-failed")])
+    remote_broker.publish([event("task-failed")])
 
 
 @pytest.mark.parametrize(
@@ -210,7 +214,7 @@ def test_removed_exchanges_are_declared_again_by_the_next_check_and_after_a_fail
         (lambda url: re.sub(r"//\S+@", "//guest:hunter2secret@", url), "ACCESS_REFUSED"),
         (lambda url: re.sub(r"/[^/]*$", "/nowhere", url), "nowhere not found|vhost 'nowhere' refused"),
     ],
-    ids=["a wrong password", "a vhost that is not there"],
+    ids=["a wrong password", "a missing vhost"],
 )
 def test_a_broker_that_refuses_the_login_is_away_and_the_log_says_why_once(
     rabbitmq: RabbitMQ, connected: Callable[..., AmqpBroker], change: Callable[[str], str], reason: str

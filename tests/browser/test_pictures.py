@@ -25,4 +25,4 @@ def test_a_picture_shows_what_the_page_shows(browser: Chrome, name: str) -> None
     with Image.open(FOLDER / f"{name}.png") as image:
         words = str(image.info[WORDS])
     shown = PICTURES[name](browser).words
-    assert words == shown, "the picture is older than the page: scripts/docs --pictures makes it anew"
+    assert words == shown, "the picture is older than the page: scripts/docs --pictures makes a new one"

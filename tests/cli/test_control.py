@@ -104,7 +104,7 @@ def test_with_follow_new_requests_are_printed_even_after_a_reset_until_a_signal(
         wait_until(lambda: first in running.output)
         second = queue.create()
         wait_until(lambda: second in running.output)
-        assert printed(ask("reset")) == "Queue reset.\n", "of memory it does not ask"
+        assert printed(ask("reset")) == "Queue reset.\n", "for memory storage it does not ask"
         third = queue.create()
         wait_until(lambda: third in running.output)
         assert running.end(signal.SIGINT) == 0

@@ -35,7 +35,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 def suite(folder: Path, *words: str, **env: str) -> Iterator[Running]:
     with run(folder, "test", *words, env={"TMPDIR": str(folder), **env}) as running:
         yield running
-    assert [path for path in folder.iterdir() if path.is_dir()] == [], "its files are removed"
+    assert [path for path in folder.iterdir() if path.is_dir()] == [], "the files of the queue are removed"
 
 
 def test_if_the_command_fails_its_exit_code_is_kept_and_standard_error_says_what_the_queue_saw(

@@ -13,7 +13,7 @@ _CLIENTS = Path(__file__).parent
 def javascript(job: str, **options: Any) -> Any:
     """The answer of ``sign.js`` to one job. If a package is missing, the test fails and says what to do."""
     if not (_CLIENTS / "node_modules").is_dir():
-        pytest.fail(f"{_CLIENTS}/node_modules is missing: scripts/install --services makes it.")
+        pytest.fail(f"{_CLIENTS}/node_modules is missing: run scripts/install --services.")
     run = subprocess.run(
         ["node", _CLIENTS / "sign.js"],
         input=json.dumps([{"job": job, **options}]),

@@ -47,7 +47,9 @@ def test_an_existing_directory_and_file_are_made_private(settings: Settings, fil
         path.write_text(json.dumps({"accessToken": "a" * 44, "signingSecret": "b" * 44}))
         path.chmod(0o644)
     complete(replace(settings, storage="azurite", clients=(CLIENT,), signing_secrets=(SECRET,)))
-    assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700, "although all is configured"
+    assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700, (
+        "even if the client and the secret are configured"
+    )
     complete(settings)
     modes = [stat.S_IMODE(path.stat().st_mode) for path in (file, other)]
     assert modes == [0o600, 0o644], "other files keep their mode"

@@ -37,7 +37,9 @@ def test_with_control_signed_urls_for_an_azure_account_lead_to_the_server_and_ha
 ):
     controlled = replace(AZURE, control=True)
     account, again = (build(controlled, "http://h:1").storage.account for _ in range(2))
-    assert account.endpoints["queue"] == "https://acc.queue.core.windows.net", "where the messages are"
+    assert account.endpoints["queue"] == "https://acc.queue.core.windows.net", (
+        "the messages are still in the account"
+    )
     assert account.public_queues.url == "http://h:1/azure/gateway"
     assert account.public_queues == account.public_blobs == again.public_queues, "the key stays the same"
     assert account.public_queues.key not in CONNECTION
@@ -60,7 +62,9 @@ def test_signed_urls_lead_to_the_server_or_the_account_unless_a_public_url_is_se
     own = f"http://h:1/azure/{path}" if path else "https://acc.queue.core.windows.net"
     assert account.endpoints["queue"] == own
     answer = Client(build(settings, "http://h:1").app).get("/azure/account/queue/messages")
-    assert answer.mimetype == ("application/xml" if path else "application/json"), "no gateway before Azure"
+    assert answer.mimetype == ("application/xml" if path else "application/json"), (
+        "in front of Azure there is no gateway"
+    )
     public = replace(settings, public_queue_url="https://poll.example.com", public_blob_url="https://b.com/x")
     storage = build(public, "http://h:1").storage
     assert storage.blobs.upload_url("name", EXPIRY).startswith("https://b.com/x/")

@@ -20,7 +20,7 @@ from typing import Any, Self
 import yaml
 
 from tests.process_guard import MARK
-from tests.system.processes import LONG, said, wait_until
+from tests.system.processes import LONG, output_of, wait_until
 
 ROOT = Path(__file__).parents[2]
 PODMAN = Path(__file__).parent / "podman"
@@ -49,7 +49,7 @@ CMD ["rabbitmq-server"]
 
 
 def podman(*words: object, timeout: float = 2 * LONG) -> str:
-    return said(PODMAN, *words, timeout=timeout)
+    return output_of(PODMAN, *words, timeout=timeout)
 
 
 def build(*words: object) -> None:
@@ -58,7 +58,7 @@ def build(*words: object) -> None:
 
 def build_images(folder: Path) -> None:
     """Build IMAGE and the images of Azurite and RabbitMQ concurrently, without a registry."""
-    assert os.geteuid() == 0, "podman has to be run as root here: run scripts/test as root"
+    assert os.geteuid() == 0, "podman needs root here: run scripts/test as root"
     assert (ROOT / ".containers/.installed").is_file(), (
         "podman or its base image is missing: scripts/install --all makes them, or says why it cannot"
     )
@@ -77,7 +77,7 @@ def build_images(folder: Path) -> None:
 
 def image_options(folder: Path) -> list[str]:
     """The options to build the image: its base, and this machine's package sources for pip."""
-    listed = said("pip", "config", "list")
+    listed = output_of("pip", "config", "list")
     pip = dict(re.findall(r"^\S+\.([a-z-]+)='(.*)'$", listed, re.MULTILINE))
     sources = {name: pip[name] for name in _SOURCES if name in pip}
     mounts = [Path(word.removeprefix("file://")) for value in sources.values() for word in value.split()]
@@ -109,7 +109,7 @@ class Services:
         mounts = [f"{node}:/usr/local/bin/node:ro", f"{ROOT / 'azurite'}:/opt/azurite:ro"]
         added = {"services": {"azurite": {"volumes": mounts}}}
         (folder / "compose.override.yaml").write_text(yaml.safe_dump(added))
-        said(ROOT / "deploy/secrets", cwd=folder)
+        output_of(ROOT / "deploy/secrets", cwd=folder)
         self.host = str(IPv4Address(b"\x7f\1" + secrets.token_bytes(2)))
         with ExitStack() as stack:
             listeners = [stack.enter_context(socket.create_server((self.host, 0))) for _ in _PORTS]
@@ -125,7 +125,7 @@ class Services:
 
     def compose(self, *words: str) -> str:
         options = ("--podman-path", PODMAN, "--project-name", self.project, "--in-pod", "false")
-        return said("podman-compose", *options, *words, env=self._env, cwd=self.folder)
+        return output_of("podman-compose", *options, *words, env=self._env, cwd=self.folder)
 
     def container(self, service: str) -> str:
         return f"{self.project}_{service}_1"
@@ -135,7 +135,7 @@ class Services:
 
     def logs(self, service: str) -> str:
         """The service's standard output and standard error."""
-        return said("sh", "-c", 'exec "$@" 2>&1', "sh", PODMAN, "logs", self.container(service))
+        return output_of("sh", "-c", 'exec "$@" 2>&1', "sh", PODMAN, "logs", self.container(service))
 
     def ready_line(self, service: str) -> dict[str, Any]:
         """The JSON line that the service prints when it is ready."""

@@ -145,4 +145,4 @@ def test_no_service_can_write_to_its_image_or_gain_privileges(compose: Services)
         assert container["HostConfig"]["ReadonlyRootfs"], service
         assert container["EffectiveCaps"] in (None, []), service
         assert "no-new-privileges" in str(container["HostConfig"]["SecurityOpt"]), service
-        assert ":" in container["ImageName"].rpartition("/")[2], f"{service} is of no version"
+        assert ":" in container["ImageName"].rpartition("/")[2], f"the image of {service} has no version"

@@ -141,7 +141,7 @@ def row_of(call: str, state: str) -> Effect:
             if key in TABLE.get(call, {}):
                 return TABLE[call][key]
         call = call.rpartition(", ")[0]
-    pytest.fail(f"{state} is missing in the table")
+    pytest.fail(f"the table has no row for {state}")
 
 
 def effect_of_call(call: str, task: Task, now: datetime) -> Effect:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.system.processes import said
+from tests.system.processes import output_of
 
 pytestmark = pytest.mark.processes
 
@@ -21,7 +21,7 @@ def commands_pass(name: str, **env: str) -> None:
     tox = configparser.ConfigParser(interpolation=None)
     tox.read(EXAMPLES / name / "tox.ini")
     for line in tox["testenv"]["commands"].replace("{posargs}", "-p no:cacheprovider").splitlines():
-        printed = said(*shlex.split(line), cwd=EXAMPLES / name, env=env)
+        printed = output_of(*shlex.split(line), cwd=EXAMPLES / name, env=env)
         assert "skipped" not in printed
 
 
@@ -34,14 +34,14 @@ def test_the_commands_of_the_tox_examples_pass(name: str) -> None:
 def test_the_taskgraph_example_passes() -> None:
     """taskgraph has an environment of its own, because the test environment has the client of 2017."""
     programs = EXAMPLES / "taskgraph/.venv/bin"
-    assert (programs / "taskgraph").exists(), f"{programs} is missing: scripts/install --all does it"
+    assert (programs / "taskgraph").exists(), f"{programs} is missing: run scripts/install --all"
     commands_pass("taskgraph", PATH=f"{OWN}:{programs}:{os.environ['PATH']}")
 
 
 @pytest.mark.nightly
 def test_the_mocha_example_passes() -> None:
     mocha = EXAMPLES / "mocha/node_modules/.bin/mocha"
-    assert mocha.exists(), f"{mocha} is missing: scripts/install --all does it"
-    printed = said(OWN / "legacy-queue", "test", "--", mocha, cwd=EXAMPLES / "mocha")
+    assert mocha.exists(), f"{mocha} is missing: run scripts/install --all"
+    printed = output_of(OWN / "legacy-queue", "test", "--", mocha, cwd=EXAMPLES / "mocha")
     assert " passing" in printed
     assert " pending" not in printed

@@ -129,7 +129,7 @@ def test_if_all_upload_slots_are_taken_an_upload_gets_server_busy_but_a_download
             refusal = requests.put(url + query, b"content", headers=BLOCK_BLOB, timeout=30)
             assert (outcome(refusal), refusal.headers["retry-after"]) == ((503, "ServerBusy"), "5")
         same, other = (storage.blobs.upload_url(f"{RUN[0]}/{run}/a/b", NOW + HALF_HOUR) for run in (0, 1))
-        assert put(same) == (503, "ServerBusy"), "whatever its URL"
+        assert put(same) == (503, "ServerBusy"), "the slots are counted for the run, not for a URL"
         assert put(other) == (201, None)
         storage.blobs.write(BLOB, [b"content"], "text/html", None)
         download_url = storage.blobs.download_url(BLOB, NOW + HALF_HOUR)

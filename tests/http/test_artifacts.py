@@ -223,7 +223,9 @@ def test_a_slash_in_an_artifact_name_can_be_encoded_or_not(queue: Queue) -> None
             for of in ("/runs/0", ""):
                 answer = queue.send("GET", f"/v1/task/{task_id}{of}/artifacts/{written}")
                 assert answer.status_code == 303, written
-                assert answer.headers["location"].endswith(f"/{number}"), "no other artifact's"
+                assert answer.headers["location"].endswith(f"/{number}"), (
+                    "the redirect leads to another artifact"
+                )
 
 
 def test_an_invalid_artifact_name_is_refused(queue: Queue) -> None:

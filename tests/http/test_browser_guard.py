@@ -66,7 +66,9 @@ def test_if_all_origins_are_allowed_any_page_can_call_every_path_and_read_the_an
     for url in URLS:
         answer = http.get(url, base_url="http://localhost", headers={"Origin": PAGE})
         assert answer.headers[ALLOW] == "*"
-        assert answer.headers["Access-Control-Expose-Headers"] == "*", "such as the ETag of an upload"
+        assert answer.headers["Access-Control-Expose-Headers"] == "*", (
+            "pages can read headers such as the ETag of an upload"
+        )
         answer.close()
         before = preflight(http, url)
         assert (before.status_code, before.data, before.headers[ALLOW]) == (204, b"", "*")

@@ -103,7 +103,7 @@ def test_an_error_does_not_show_the_receipt_and_signature_of_a_claim(queue: Queu
 def test_the_error_for_an_unknown_path_has_the_same_form(queue: Queue, path: str) -> None:
     answer = queue.send("GET", path, credentials=None)
     refused(answer, 404, "ResourceNotFound", "there is no")
-    assert "c2VjcmV0" not in answer.text, "a bewit is a credential"
+    assert "c2VjcmV0" not in answer.text, "a bewit is a credential, so it is not shown"
 
 
 @pytest.mark.parametrize("name", KINDS)

@@ -72,7 +72,7 @@ def test_a_client_that_sends_an_absolute_request_target_signs_the_targets_host()
     environ = {"RAW_URI": f"http://queue.example.com{path}", "HTTP_HOST": "elsewhere"}
     succeeded(queue.http.open("/", environ_overrides={**environ, "HTTP_AUTHORIZATION": signed}))
     without_path = queue.http.open("/", environ_overrides={"RAW_URI": "http://queue.test?x=1"})
-    assert without_path.status_code == 403, "it is that of the page"
+    assert without_path.status_code == 403, "the target is the root page, which needs a cookie"
 
 
 def test_a_path_can_begin_with_several_slashes(queue: Queue) -> None:

@@ -32,7 +32,7 @@ def queue() -> Queue:
     return Queue(control=True)
 
 
-def goes_on_polling(queue: Queue) -> bool:
+def polling_still_works(queue: Queue) -> bool:
     """Whether signed URLs from before a reset find an empty queue, then get and delete the next message."""
     queue.create()
     urls = queue.poll_urls()[-1]
@@ -53,9 +53,9 @@ def test_signed_urls_from_before_a_reset_still_work(queue: Queue, tmp_path: Path
             queue.server = build(settings, ROOT_URL, queue.clock)
             queue.server.storage.account.check()
             queue.http = Client(queue.server.app)
-            assert goes_on_polling(queue)
+            assert polling_still_works(queue)
     else:
-        assert goes_on_polling(queue)
+        assert polling_still_works(queue)
 
 
 def test_a_reset_ends_event_streams(queue: Queue) -> None:

@@ -132,7 +132,7 @@ OPEN = {
 }
 
 
-def sufficing(name: str) -> list[tuple[str, ...]]:
+def sufficient_scopes(name: str) -> list[tuple[str, ...]]:
     """The alternatives in the contract.
 
     If the contract does not have the endpoint, those that it declares.
@@ -154,7 +154,7 @@ def test_each_endpoint_declares_the_scopes_of_the_contract(name: str) -> None:
 
 def test_only_the_endpoints_of_the_contract_need_no_scopes_or_are_open_by_default() -> None:
     assert {*DECLARED} - {*GUARDED} == {"ping", "lbheartbeat", "heartbeat", "version"}
-    assert {name for name in GUARDED if covers(OPEN_READS, sufficing(name)[0][:1])} - {
+    assert {name for name in GUARDED if covers(OPEN_READS, sufficient_scopes(name)[0][:1])} - {
         "taskQueueCounts",
         "taskQueueCountsBatch",
     } == OPEN
@@ -166,7 +166,7 @@ def test_a_caller_needs_every_scope_of_one_alternative(name: str) -> None:
 
     Each answer is checked against the served schema, in the shape of 2018 and in today's.
     """
-    choices = sufficing(name)
+    choices = sufficient_scopes(name)
     fewer = [tuple({*scopes} - {scope}) for scopes in choices for scope in scopes]
     clients = [Client(f"lacks/{number}", TESTED.access_token, held) for number, held in enumerate(fewer)]
     client = Client(TESTED.client_id, TESTED.access_token, choices[-1])

@@ -180,7 +180,7 @@ def test_a_page_can_load_nothing_from_elsewhere_and_cannot_be_framed(control: bo
             with opened(queue, source) as file:
                 assert (file.status_code, bool(file.data)) == (200, True)
         part = shown(queue, f"{page}?part=live").get_data(as_text=True).strip()
-        assert '<nav aria-label="pages"' not in part, "what stays is not sent again"
+        assert '<nav aria-label="pages"' not in part, "the parts of the page that stay are not sent again"
         assert part in text
 
 
@@ -250,7 +250,9 @@ def test_the_pages_of_pools_and_tasks_have_at_most_60_kb_and_do_not_read_all_tas
     assert (len(rows(newest)), len(newest.data) <= 60_000, len(first.data) <= 60_000) == (50, True, True)
     page = tree_of(newest).xpath("//a[@rel='next']/@href")[0]
     assert len(rows(shown(queue, page))) == 30
-    assert shown(queue, f"{page}&state=pending").status_code == 400, "a token is of one search"
+    assert shown(queue, f"{page}&state=pending").status_code == 400, (
+        "a continuationToken is valid for one search"
+    )
 
 
 def test_the_overview_links_to_what_needs_attention() -> None:
@@ -264,7 +266,7 @@ def test_the_overview_links_to_what_needs_attention() -> None:
     queue.create()
     queue.clock.advance(10 * MINUTE)
     looks = tree_of(shown(queue)).xpath("//section[@aria-labelledby='first-head']//li")
-    assert f"{PROVISIONER}/bulider" in looks[0].text_content(), "the pool that is meant"
+    assert f"{PROVISIONER}/bulider" in looks[0].text_content(), "the pool whose name is misspelled is shown"
     assert [look.xpath(".//a/@href") for look in looks] == [
         [f"/ui/pools/{PROVISIONER}/builder"],
         [f"/ui/pools/{POOL_NAME}"],
@@ -414,7 +416,7 @@ def test_the_page_of_a_task_links_to_its_dependents_its_group_and_its_artifacts(
     links = page.xpath("//a/@href")
     assert f"/ui/tasks/{second}" in links
     listed = [link for link in links if "/artifacts/public%2Fa" in link]
-    assert len(listed) == 99, "the list of 100 artifacts is cut"
+    assert len(listed) == 99, "the page lists only 100 artifacts"
     assert not [link for link in links if "/.." in link]
     log = f"/api/queue/v1/task/{first}/runs/0/artifacts/public%2Flogs%2Flive.log"
     assert page.xpath("//*[@id='log-link']/@href") == [log]

@@ -63,7 +63,7 @@ print("stopped")
 
 
 @pytest.fixture
-def made(tmp_path: Path) -> Iterator[Callable[..., Azurite]]:
+def make_azurite(tmp_path: Path) -> Iterator[Callable[..., Azurite]]:
     """A function that makes Azurites on one folder. When the test ends, they are stopped."""
     with ExitStack() as stack:
 
@@ -90,11 +90,11 @@ def open_to_others(folder: Path) -> list[Path]:
 
 
 def test_a_stopped_azurite_has_saved_everything_and_only_its_owner_can_read_it(
-    made: Callable[..., Azurite], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    make_azurite: Callable[..., Azurite], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # the user's own variable for another Azurite
     monkeypatch.setenv("AZURITE_ACCOUNTS", "somebody:c29tZWJvZHk=")
-    azurite = made().start()
+    azurite = make_azurite().start()
     with queue(azurite.connection_string) as client:
         client.create_queue()
         client.send_message("kept")
@@ -103,7 +103,7 @@ def test_a_stopped_azurite_has_saved_everything_and_only_its_owner_can_read_it(
         time.sleep(0.001)
     assert open_to_others(tmp_path / "data") == []
     azurite.stop()
-    with queue(made().start().connection_string) as client:
+    with queue(make_azurite().start().connection_string) as client:
         assert [message.content for message in client.receive_messages()] == ["kept"]
 
 
@@ -114,7 +114,7 @@ def test_a_process_that_reaps_all_its_children_notices_that_its_azurite_has_ende
 
 
 def test_when_the_process_that_started_it_is_killed_an_azurite_ends_and_frees_its_folder(
-    made: Callable[..., Azurite], tmp_path: Path
+    make_azurite: Callable[..., Azurite], tmp_path: Path
 ) -> None:
     command = [sys.executable, "-c", FORKED_OWNER, str(tmp_path / "data")]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as owner:
@@ -123,41 +123,43 @@ def test_when_the_process_that_started_it_is_killed_an_azurite_ends_and_frees_it
         owner.kill()
         try:
             wait_until(lambda: not Path(f"/proc/{pid}").exists())
-            assert made().start().alive()
-            assert Path(f"/proc/{fork}").exists(), "the owner's fork has outlived both"
+            assert make_azurite().start().alive()
+            assert Path(f"/proc/{fork}").exists(), "the fork of the killed process still runs"
         finally:
             os.kill(fork, signal.SIGKILL)
 
 
 def test_an_azurite_takes_other_ports_if_its_own_are_busy_but_never_the_folder_of_another(
-    made: Callable[..., Azurite],
+    make_azurite: Callable[..., Azurite],
 ) -> None:
-    first = made().start()
+    first = make_azurite().start()
     queue_port = first.ports.queue
     with pytest.raises(UnusableStorage, match=f"is in use by process {os.getpid()}: stop that process"):
-        made().start()
+        make_azurite().start()
     assert first.alive()
     first.stop()
     with socket.create_server(("127.0.0.1", queue_port)):
-        second = made().start()
+        second = make_azurite().start()
         assert requests.get(second.queue_url, timeout=10).status_code == 400
         assert second.ports.queue != queue_port
 
 
-def test_a_folder_or_key_of_another_user_is_refused(made: Callable[..., Azurite], tmp_path: Path) -> None:
+def test_a_folder_or_key_of_another_user_is_refused(
+    make_azurite: Callable[..., Azurite], tmp_path: Path
+) -> None:
     planted = tmp_path / "data" / "connection-string"
     planted.parent.mkdir()
     planted.write_text("AccountName=theirs")
     give_away(planted, planted.parent)
     with pytest.raises(UnusableStorage, match="it belongs to another user"):
-        made().start()
+        make_azurite().start()
     assert planted.read_text() == "AccountName=theirs"
 
 
 def test_each_azurite_has_an_account_key_of_its_own_that_only_its_owner_can_read(
-    made: Callable[..., Azurite], azurite: Azurite, tmp_path: Path
+    make_azurite: Callable[..., Azurite], azurite: Azurite, tmp_path: Path
 ) -> None:
-    own = made().start()
+    own = make_azurite().start()
     assert open_to_others(tmp_path / "data") == []
     others = [key_of(azurite), DEFAULT_KEY]
     assert key_of(own) not in (Path(f"/proc/{own.pid}/cmdline").read_text(), *others)
@@ -165,13 +167,15 @@ def test_each_azurite_has_an_account_key_of_its_own_that_only_its_owner_can_read
         with pytest.raises(HttpResponseError, match="AuthenticationFailed"):
             queue(own.connection_string.replace(key_of(own), other)).create_queue()
     own.stop()
-    assert made().start().connection_string == own.connection_string, "outstanding signed URLs are good"
+    assert make_azurite().start().connection_string == own.connection_string, (
+        "signed URLs from before are still valid"
+    )
 
 
 def test_if_a_save_fails_it_is_retried_and_until_then_azurite_answers_503(
-    made: Callable[..., Azurite], tmp_path: Path
+    make_azurite: Callable[..., Azurite], tmp_path: Path
 ) -> None:
-    azurite, unwritable = made().start(), tmp_path / "data/__azurite_db_queue__.json~"
+    azurite, unwritable = make_azurite().start(), tmp_path / "data/__azurite_db_queue__.json~"
     unwritable.mkdir()  # saving fails now, as if the disk were full
     queue(azurite.connection_string).create_queue()
     wait_until(lambda: requests.get(azurite.table_url, timeout=10).status_code == 503)
@@ -182,7 +186,7 @@ def test_if_a_save_fails_it_is_retried_and_until_then_azurite_answers_503(
     azurite.start()
     queue(azurite.connection_string).delete_queue()
     unwritable.mkdir()
-    assert not azurite.stop(), "the last save has failed"
+    assert not azurite.stop(), "stop says that the last save has failed"
 
 
 def test_an_azurite_next_to_this_python_is_found_even_if_it_is_not_on_the_path(tmp_path: Path) -> None:

@@ -45,4 +45,4 @@ def test_if_the_system_cannot_start_another_process_the_server_goes_on(in_memory
         for _ in range(2):
             short.spawn_worker()
     assert [(line["event"], line["error"]) for line in logs] == [("server-process-not-started", "no room")]
-    assert short.worker_age == 0, "the next process is the first"
+    assert short.worker_age == 0, "the next process still counts as the first"

@@ -107,7 +107,7 @@ def test_a_head_that_arrives_byte_by_byte_does_not_extend_the_timeout() -> None:
                 received = connection.recv(65536)
             except TimeoutError:
                 continue
-        assert received.split()[1] == b"503", "a worker keeps its message and calls again"
+        assert received.split()[1] == b"503", "after a 503, a worker keeps its message and calls again"
         connection.settimeout(LONG)
         read_all(connection)
         for _ in range(100):
@@ -121,12 +121,12 @@ def test_a_new_connection_replaces_the_oldest_idle_connection(with_and_without_t
         kept = served.connect(GET + b"\r\n")
         assert answer(kept).split()[1] == b"200"
         half = [served.connect(GET) for _ in range(40)]
-        assert read_all(kept) == b"", "it was idle for longest"
+        assert read_all(kept) == b"", "the connection that was idle for longest is closed"
         assert read_all(served.connect(closing(GET))).split()[1] == b"200"
         assert [read_all(connection) for connection in half[:29]] == [b""] * 29
         for connection in half[29:]:
             connection.sendall(b"\r\n")
-            assert answer(connection).split()[1] == b"200", "the youngest stay"
+            assert answer(connection).split()[1] == b"200", "the youngest connections stay open"
 
 
 def test_a_new_connection_does_not_replace_an_active_request() -> None:
@@ -256,7 +256,7 @@ def test_if_the_end_of_a_discarded_body_is_not_found_the_connection_is_closed() 
         served.application.reads = False
         for sent in (POST, b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nnone\r\n"):
             received = read_all(served.connect(sent))
-            assert received.count(b"HTTP/1.1 ") == 1, "the request was answered already"
+            assert received.count(b"HTTP/1.1 ") == 1, "there is no second answer"
 
 
 def test_discarding_a_body_stops_after_a_while() -> None:
@@ -288,7 +288,9 @@ def test_a_stopping_worker_answers_active_requests_and_closes_idle_connections(
         answer(served.connect(GET + b"\r\n"))
         served.stop()
         opened.sendall(GET + b"\r\n")
-        assert b"\r\nConnection: close\r\n" in read_all(opened), "it was opened just before"
+        assert b"\r\nConnection: close\r\n" in read_all(opened), (
+            "a connection that was opened just before the stop is answered"
+        )
         assert read_all(idle) == b""
         active.sendall(bytes(1000))
         received = read_all(active)

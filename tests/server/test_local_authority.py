@@ -33,7 +33,7 @@ socket.on("error", (error) => { console.log(error.code); process.exit(1); });
 """
 
 
-def made(folder: Path, *names: str, now: datetime = NOW) -> LocalAuthority:
+def make_authority(folder: Path, *names: str, now: datetime = NOW) -> LocalAuthority:
     authority = LocalAuthority(folder, names)
     authority.ensure(now)
     return authority
@@ -44,7 +44,7 @@ def certificate(path: Path) -> x509.Certificate:
 
 
 def test_the_authority_is_valid_for_ten_years_and_the_server_certificate_for_90_days(tmp_path: Path) -> None:
-    authority = made(tmp_path / "tls", NAME)
+    authority = make_authority(tmp_path / "tls", NAME)
     assert certificate(authority.certificate).not_valid_after_utc - NOW >= 3650 * DAY
     assert certificate(authority.server).not_valid_after_utc - NOW == 90 * DAY
     assert names_in(authority.server) == (*ALWAYS, NAME)
@@ -53,35 +53,39 @@ def test_the_authority_is_valid_for_ten_years_and_the_server_certificate_for_90_
 
 
 def test_certificates_are_renewed_a_month_before_they_expire(tmp_path: Path) -> None:
-    authority = made(tmp_path)
+    authority = make_authority(tmp_path)
     before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("*.pem")}
-    made(tmp_path, now=NOW + 59 * DAY)
+    make_authority(tmp_path, now=NOW + 59 * DAY)
     assert {path: path.stat().st_mtime_ns for path in before} == before
     of_authority = authority.certificate.read_bytes()
-    made(tmp_path, now=NOW + 61 * DAY)
+    make_authority(tmp_path, now=NOW + 61 * DAY)
     assert certificate(authority.server).not_valid_after_utc == NOW + 151 * DAY
     assert authority.certificate.read_bytes() == of_authority
-    made(tmp_path, now=NOW + 3600 * DAY)
-    assert authority.certificate.read_bytes() != of_authority, "it ends soon"
+    make_authority(tmp_path, now=NOW + 3600 * DAY)
+    assert authority.certificate.read_bytes() != of_authority, (
+        "the authority is replaced, because it expires soon"
+    )
 
 
 def test_for_a_new_name_the_authority_is_replaced_by_one_for_all_names_and_the_log_says_so(
     tmp_path: Path,
 ) -> None:
-    before = made(tmp_path, NAME).certificate.read_bytes()
+    before = make_authority(tmp_path, NAME).certificate.read_bytes()
     with capture_logs() as logs:
-        authority = made(tmp_path, "other.example.com")
+        authority = make_authority(tmp_path, "other.example.com")
     assert authority.certificate.read_bytes() != before
     assert set(names_in(authority.server)) == {*ALWAYS, NAME, "other.example.com"}
     assert ("tls-authority-replaced", "warning") in [(line["event"], line["log_level"]) for line in logs]
     of_all = authority.certificate.read_bytes()
-    assert made(tmp_path, "10.9.8.7").certificate.read_bytes() == of_all, "no name is new to it"
+    assert make_authority(tmp_path, "10.9.8.7").certificate.read_bytes() == of_all, (
+        "for a name that it already has, the authority stays"
+    )
     assert "10.9.8.7" in names_in(authority.server)
 
 
 def test_servers_that_start_at_the_same_time_create_one_authority(tmp_path: Path) -> None:
     with ThreadPoolExecutor() as threads, capture_logs() as logs:
-        list(threads.map(lambda _: made(tmp_path), range(4)))
+        list(threads.map(lambda _: make_authority(tmp_path), range(4)))
     assert [line["event"] for line in logs].count("tls-authority-made") == 1
 
 
@@ -109,7 +113,7 @@ def accepts(authority: LocalAuthority, file: Path, name: str) -> set[bool]:
 
 @pytest.mark.processes
 def test_clients_accept_the_names_of_the_authority_even_if_it_signed_other_names(tmp_path: Path) -> None:
-    authority = made(tmp_path, NAME)
+    authority = make_authority(tmp_path, NAME)
     other = "elsewhere.example.com"
     forged = tmp_path / "forged.pem"
     signer = Issued.read(tmp_path / "authority.pem")

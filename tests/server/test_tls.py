@@ -92,7 +92,7 @@ def test_a_certificate_is_renewed_while_the_server_serves(tmp_path: Path) -> Non
     server = ServerTls(Settings(tls="auto", data_dir=tmp_path), lambda: now.pop())
     before = shown(server)
     server.refresh()
-    assert shown(server) == before, "a defect neither replaces it nor ends what renews it"
+    assert shown(server) == before, "after a defect, the certificate stays and is still renewed later"
     now.append(NOW + timedelta(days=61))
     server.refresh()
     assert shown(server) != before
@@ -105,7 +105,7 @@ def test_a_configured_certificate_is_loaded_again_when_its_file_is_replaced(tmp_
     for spoil in (file.unlink, lambda: file.write_text("half of a file")):
         spoil()
         server.refresh()
-        assert shown(server) == before, "neither a missing nor a broken file replaces it"
+        assert shown(server) == before, "a missing or broken file does not replace the certificate"
     file.unlink()
     configured(tmp_path)
     server.refresh()

@@ -251,7 +251,7 @@ def add(faults: FaultRegistry, **wire: int) -> str:
     return str(faults.add({"endpoint": "claimTask", "status": 503, **wire})["faultId"])
 
 
-def happening(faults: FaultRegistry, count: int) -> list[str]:
+def fault_ids(faults: FaultRegistry, count: int) -> list[str]:
     """The faultId that hits each of ``count`` requests, "" if none does."""
     happened = [faults.next("claimTask", "t", lambda: "group/alice") for _ in range(count)]
     return [fault.fault_id if fault else "" for fault in happened]
@@ -261,11 +261,11 @@ def test_faults_happen_in_order_as_many_times_as_requested_until_they_are_remove
     faults: FaultRegistry,
 ) -> None:
     first, fault_id, other = (add(faults, **more) for more in ({"times": 2}, {}, {"status": 409}))
-    assert happening(faults, 3) == [first, first, fault_id]
+    assert fault_ids(faults, 3) == [first, first, fault_id]
     assert [fault["fired"] for fault in faults.list()] == [2, 1, 0]
     removed = {"faultId": fault_id, "endpoint": "claimTask", "status": 503, "fired": 1}
     assert faults.remove(fault_id) == removed
-    assert happening(faults, 1) == [other]
+    assert fault_ids(faults, 1) == [other]
     with pytest.raises(errors.ResourceNotFound, match=f"there is no fault {fault_id}"):
         faults.remove(fault_id)
 

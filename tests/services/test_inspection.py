@@ -124,7 +124,7 @@ def test_there_is_an_explanation_for_a_task_whose_only_workers_still_run_cancele
     task_id = harness.create()
     harness.clock.advance(MINUTE)
     for canceled in running:
-        assert first(harness, task_id) == "visible", "a worker runs a task"
+        assert first(harness, task_id) == "visible", "a worker still runs a task"
         harness.services.tasks.cancel(canceled)
     names = (f"group/alice runs {running[0]}", f"group/bob runs {running[1]}")
     assert explained(harness, task_id, *names)[0] == ("running-canceled", CLAIM_TIMEOUT)
@@ -134,7 +134,7 @@ def test_there_is_an_explanation_for_a_task_whose_only_workers_still_run_cancele
     harness.clock.advance(6 * MINUTE)  # and now he has been silent for too long
     assert first(harness, task_id) == "running-canceled"
     harness.clock.advance(CLAIM_TIMEOUT)
-    assert first(harness, task_id) == "visible", "Alice has reclaimed, or is gone too"
+    assert first(harness, task_id) == "visible", "Alice may have reclaimed the run, or be gone too"
 
 
 def test_there_is_an_explanation_for_a_task_whose_claims_lack_proof() -> None:

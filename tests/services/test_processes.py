@@ -50,7 +50,7 @@ def test_a_row_that_names_the_task_is_not_written_again_until_it_is_old(world: W
     assert calls.names == ["write"]
     process.begin(A, group=GROUP)
     process.begin(A, NOW - SECOND)
-    assert calls.names == ["write"] * 3, "the row did not say these effects"
+    assert calls.names == ["write"] * 3, "the row did not name these effects"
     world.clock.advance(TRUSTED_FOR - SECOND)
     process.begin(A)
     assert calls.names == ["write"] * 3
@@ -384,7 +384,7 @@ def test_when_a_process_has_settled_a_write_other_processes_know_that_its_events
     writer.ledger.close([owed])
     world.clock.advance(BEAT)
     writer.processes.tick()
-    assert asks.processes.has_events(version), "it reads what it does not remember"
+    assert asks.processes.has_events(version), "it must read the row of the writer again"
 
 
 def test_asking_for_a_write_that_is_known_to_be_settled_costs_no_read(world: World) -> None:

@@ -30,7 +30,7 @@ from tests.domain.sample_tasks import (
 MESSAGES = [{"taskId": TASK_ID, "runId": 0}]
 
 
-def told(task: Task, *requests: Any) -> list[tuple[str, str]]:
+def history_lines(task: Task, *requests: Any) -> list[tuple[str, str]]:
     return [(moment.time[11:19], moment.what) for moment in task_history(task, requests)]
 
 
@@ -38,7 +38,7 @@ def test_a_history_has_the_runs_and_the_changes_of_priority() -> None:
     task = running().with_priority("high", NOW + MINUTE)
     task = ended(task, "worker-shutdown", NOW + HOUR)
     until = format_time(NOW + CLAIM_TIMEOUT)
-    assert told(task) == [
+    assert history_lines(task) == [
         ("03:04:05", "defined for provisioner/worker-Type_1, with priority lowest"),
         ("03:04:05", "run 0 is pending (scheduled)"),
         ("03:04:05", f"run 0 is running: claimed by group/alice, last taken until {until}"),
@@ -50,7 +50,7 @@ def test_a_history_has_the_runs_and_the_changes_of_priority() -> None:
 
 def test_a_run_that_was_never_pending_only_says_why_the_task_was_resolved() -> None:
     task = transitions.cancel(unscheduled(), NOW + HOUR).task
-    assert told(task)[1:] == [("04:04:05", "run 0 ended as exception (canceled)")]
+    assert history_lines(task)[1:] == [("04:04:05", "run 0 ended as exception (canceled)")]
 
 
 def request(**fields: Any) -> dict[str, Any]:
@@ -62,7 +62,7 @@ def test_a_request_is_listed_at_the_time_of_its_start_before_the_changes_that_it
     create = request(endpoint="createTask", begun=format_time(NOW), time=format_time(NOW + MS))
     begun, late = format_time(NOW + 5 * SECOND), format_time(NOW + 20 * SECOND)
     slow = request(endpoint="claimWork", begun=begun, time=late)
-    assert next(what for _, what in told(pending(), create)) == "createTask: 200"
+    assert next(what for _, what in history_lines(pending(), create)) == "createTask: 200"
     times = [moment.time for moment in task_history(running(), [slow, request(time=format_time(NOW + HOUR))])]
     assert times == sorted(times)
     assert times[-2] == begun
@@ -114,9 +114,11 @@ def test_a_poll_hides_the_message_for_the_time_in_its_url_or_for_half_a_minute()
         until = format_time(NOW + MINUTE + seconds * SECOND)
         assert (poll["runId"], poll["message"], poll["hiddenUntil"]) == (0, "hidden", until)
     slow = of_message("azure.receive", MINUTE, messages=MESSAGES) | {"begun": format_time(NOW - SECOND)}
-    assert told(pending(), slow)[-1] == ("03:05:05", "azure.receive: 200"), "hidden when it is answered"
+    assert history_lines(pending(), slow)[-1] == ("03:05:05", "azure.receive: 200"), (
+        "the message is hidden when the poll is answered"
+    )
     [poll] = facts(running(), of_message("azure.receive", 0 * MS, messages=MESSAGES))
-    assert poll["message"] == "hidden", "though it is claimed in the millisecond of the answer"
+    assert poll["message"] == "hidden", "even if it is claimed in the millisecond of the answer"
 
 
 def test_the_message_of_a_pending_run_is_gone_if_a_worker_deletes_it_or_a_fault_loses_it() -> None:
@@ -163,7 +165,7 @@ def test_moves_of_the_clock_before_a_task_was_created_and_after_it_was_resolved_
     assert [it["what"] for it in facts(running(), clock_moves=moves)][-1] == "after"
     moves = [clock(MINUTE * number, MINUTE * (number + 1)) for number in range(3)]
     together = {"what": "moved (3 times)", "kind": "clock", "movedTo": format_time(NOW + 3 * MINUTE)}
-    assert facts(running(), clock_moves=moves) == [together], "equal moves in a row are one"
+    assert facts(running(), clock_moves=moves) == [together], "equal moves in a row are one entry"
 
 
 def test_reclaims_in_a_row_are_listed_separately_if_their_taken_until_differs() -> None:
@@ -179,8 +181,8 @@ def test_reclaims_in_a_row_are_listed_separately_if_their_taken_until_differs() 
     assert said == ["reclaimTask: 200", "reclaimTask: 200 (2 times)"]
 
 
-def names(told: list[Moment]) -> list[str]:
-    return [it.facts.get("endpoint") or it.what.partition(" (")[0].partition(":")[0] for it in told]
+def names(history: list[Moment]) -> list[str]:
+    return [it.facts.get("endpoint") or it.what.partition(" (")[0].partition(":")[0] for it in history]
 
 
 def test_with_a_frozen_clock_moments_are_in_the_order_in_which_they_happened() -> None:
@@ -203,8 +205,8 @@ def test_with_a_frozen_clock_moments_are_in_the_order_in_which_they_happened() -
         request(endpoint="createArtifact", runId=0),
         request(endpoint="reportCompleted", runId=0),
     ]
-    told = task_history(task, requests, clock_moves=moves)
-    assert names(told)[1:] == [
+    history = task_history(task, requests, clock_moves=moves)
+    assert names(history)[1:] == [
         "frozen",
         "run 0 is pending",
         "changeTaskPriority",
@@ -221,12 +223,12 @@ def test_with_a_frozen_clock_moments_are_in_the_order_in_which_they_happened() -
         "run 0 completed",
         "released",
     ]
-    messages_told = [moment.facts["message"] for moment in told if "message" in moment.facts]
-    assert list(dict.fromkeys(messages_told)) == ["visible", "hidden", "held", "gone"]
+    message_states = [moment.facts["message"] for moment in history if "message" in moment.facts]
+    assert list(dict.fromkeys(message_states)) == ["visible", "hidden", "held", "gone"]
     event = Moment(now, "task-pending published", "event")
     requests.append(request(endpoint="rerunTask"))
-    told = task_history(transitions.rerun(task, NOW).task, requests, events=[event])
-    assert names(told)[-4:] == ["run 0 completed", "rerunTask", "run 1 is pending", event.what]
+    history = task_history(transitions.rerun(task, NOW).task, requests, events=[event])
+    assert names(history)[-4:] == ["run 0 completed", "rerunTask", "run 1 is pending", event.what]
 
 
 def test_after_a_change_of_priority_the_message_is_visible_in_the_other_queue() -> None:

@@ -193,7 +193,9 @@ def test_the_next_request_does_not_poll_a_queue_that_was_empty_a_moment_ago(harn
     for worker_type in (WORKER_TYPE, WORKER_TYPE, *map(str, range(1000)), WORKER_TYPE):
         harness.ask(worker_type=worker_type)
         harness.clock.advance(-MS)
-    assert len(harness.polls) == 1002 * len(PRIORITIES), "the pool was forgotten for 1,000 others"
+    assert len(harness.polls) == 1002 * len(PRIORITIES), (
+        "after 1,000 other pools, this one was forgotten and is polled again"
+    )
 
 
 def test_a_message_that_arrives_while_its_queue_is_polled_is_polled_next(harness: PollerHarness) -> None:
@@ -243,7 +245,7 @@ def test_nothing_is_polled_until_a_move_of_the_clock_has_ended(harness: PollerHa
     harness.offer("a task")
     with harness.asked_together(1) as asked:
         assert asked[0].result(60) == ["a task"]
-    assert harness.times == [0.001], "the time when the gate opened"
+    assert harness.times == [0.001], "it polled when the move of the clock had ended"
 
 
 def test_few_pools_are_polled_at_a_time_but_a_pool_with_a_new_message_is_polled_immediately() -> None:

@@ -11,7 +11,7 @@ from azure.storage.blob import BlobClient, ContentSettings
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.stores import Blobs, Storage
 from tests.domain.sample_tasks import HOUR, SECOND
-from tests.memory_server import kept
+from tests.memory_server import blob_summary
 from tests.services.fake_ports import intercept_port
 
 from .conftest import Backend
@@ -65,7 +65,7 @@ def test_a_written_blob_is_read_unchanged(
     data = content(size)
     blobs.write(NAME, chunked(data), TEXT, None)
     assert names == operations
-    assert kept(other.blobs, NAME) == (size, TEXT, None)
+    assert blob_summary(other.blobs, NAME) == (size, TEXT, None)
     assert read(other.blobs) == data
 
 
@@ -90,7 +90,7 @@ def test_parts_are_joined_in_the_order_of_their_numbers_and_a_joined_blob_is_not
     names.clear()
     blobs.join_parts(NAME, 3, "application/gzip", "gzip")
     assert names == ["block_list"], "a write would interrupt its readers"
-    assert kept(blobs, NAME) == (15 * MIB + 6, "application/gzip", "gzip")
+    assert blob_summary(blobs, NAME) == (15 * MIB + 6, "application/gzip", "gzip")
     assert read(blobs) == b"".join(parts[number] for number in (1, 2, 3))
 
 

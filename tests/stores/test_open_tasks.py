@@ -41,7 +41,7 @@ def test_pending_and_running_tasks_are_read_with_their_task_queue_and_time(stora
         storage.tasks.replace(stored, changed)
     open_tasks = read(storage.tasks)
     assert open_tasks.counts(QUEUE) == (1, 1)
-    assert open_tasks.messages_needed(QUEUE) == 1, "a claim up to the deadline holds none"
+    assert open_tasks.messages_needed(QUEUE) == 1, "a claim that lasts to the deadline holds no message"
     assert open_tasks.positions(QUEUE, "pending", "", 9) == [f"2030-01-02T03:04:05.678Z/{pending.task_id}"]
     assert open_tasks.positions(QUEUE, "running", "", 9) == [f"2030-01-02T03:04:06.678Z/{running.task_id}"]
     assert open_tasks.positions(QUEUE, "pending", open_tasks.positions(QUEUE, "pending", "", 9)[0], 9) == []

@@ -47,7 +47,7 @@ def test_an_empty_queue_is_removed_if_it_was_not_used_for_ten_days(
         remove_all_expired(queues, backend.clock.now())
         answers.append(queue.name(backend.prefix) in dict(backend.storage.account.queues(backend.prefix)))
     assert answers == [True, False]
-    assert queues.count(full) == 1, "it holds a message"
+    assert queues.count(full) == 1, "a queue with a message is not removed"
 
 
 def test_only_unused_work_queues_are_removed(backend: Backend, queue: WorkQueue) -> None:

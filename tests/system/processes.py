@@ -63,7 +63,7 @@ def environment(**more: str) -> dict[str, str]:
     return {**{name: os.environ[name] for name in os.environ if not name.startswith(others)}, **more}
 
 
-def said(
+def output_of(
     *words: object, cwd: Path | None = None, env: Mapping[str, str] | None = None, timeout: float = 2 * LONG
 ) -> str:
     """Run a command that must succeed within ``timeout`` seconds. Returns its standard output."""

@@ -129,7 +129,7 @@ def real_client(name: str, server: Server) -> Iterator[RealClient]:
     if package == "pypi":
         command = [python_of_today() if name in TODAY else sys.executable, "-m", "tests.clients.call"]
     elif not (CLIENTS_DIR / "node_modules").is_dir():
-        pytest.fail(f"{CLIENTS_DIR}/node_modules is missing: scripts/install --services makes it.")
+        pytest.fail(f"{CLIENTS_DIR}/node_modules is missing: run scripts/install --services.")
     url = {"baseUrl": server.base_url} if major in ("3", "4") else {"rootUrl": server.root_url}
     options = {**url, "credentials": server.credentials}
     root, pipe = CLIENTS_DIR.parents[1], subprocess.PIPE
@@ -145,5 +145,5 @@ def python_of_today() -> Path:
     """The path of the Python that has the newest client."""
     python = CLIENTS_DIR / ".venv/bin/python"
     if not python.exists():
-        pytest.fail(f"{python} is missing: scripts/install --services makes it.")
+        pytest.fail(f"{python} is missing: run scripts/install --services.")
     return python

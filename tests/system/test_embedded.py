@@ -132,7 +132,9 @@ def test_if_the_shared_memory_file_is_removed_and_a_process_dies_nothing_acknowl
         wait_until(lambda: server.ready() == 503)
         wait_until(lambda: create(queue, acknowledged) == 503)
         assert "storage-file-removed" in server.errors
-        assert "events-of-each-process" in server.errors, "they have no broker"
+        assert "events-of-each-process" in server.errors, (
+            "the log warns that each process has events of its own"
+        )
         server.end()
     with serve(tmp_path) as server:
         for task_id in acknowledged:

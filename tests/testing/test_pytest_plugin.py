@@ -134,13 +134,13 @@ def test_another_projects_test_suite_gets_the_fixtures_and_reports(
     )
     ran.assert_outcomes(passed=6, failed=4, errors=2, warnings=2)
     said = ran.stdout.str()
-    assert said.count("- legacy-queue -") == 3, "of each failed test that has used a queue"
+    assert said.count("- legacy-queue -") == 3, "one report for each failed test that used a queue"
     for line in SAID:
         ran.stdout.fnmatch_lines_random(line)
     pages = [Path(path).read_text() for path in re.findall("the tasks as pictures: (.*)", said)]
     assert sorted(page.count("<ol ") for page in pages) == [1, 1, 1]
     assert TOKEN not in said + "".join(pages)
-    assert "contextlib" not in said, "a server that does not start says why, and no more"
+    assert "contextlib" not in said, "the error of a server that does not start has no traceback"
     ours = re.findall(r"legacy_queue/(?:testing/|queue_client)\S*:\d+", said)
     assert ours == [], "a traceback ends where the test calls the package"
 

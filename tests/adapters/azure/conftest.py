@@ -14,12 +14,12 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> LocalAuthority:
 
 
 @pytest.fixture(scope="session")
-def trusting(authority: LocalAuthority) -> ssl.SSLContext:
+def client_context(authority: LocalAuthority) -> ssl.SSLContext:
     return ssl.create_default_context(cafile=str(authority.certificate))
 
 
 @pytest.fixture(scope="session")
-def serving(authority: LocalAuthority) -> ssl.SSLContext:
+def server_context(authority: LocalAuthority) -> ssl.SSLContext:
     """The TLS context of a storage with this authority's certificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(authority.server)

@@ -20,10 +20,10 @@ NO_CONTENT = f'HTTP/1.1 204 Word\r\n{REQUEST_ID}\r\netag: W/"1"\r\nx-ms-poprecei
 
 def answer(status: int, body: bytes = b"", *headers: str) -> bytes:
     """An answer like the storage's."""
-    return foreign(status, body, REQUEST_ID, *headers)
+    return proxy_answer(status, body, REQUEST_ID, *headers)
 
 
-def foreign(status: int, body: bytes, *headers: str) -> bytes:
+def proxy_answer(status: int, body: bytes, *headers: str) -> bytes:
     """An answer like a proxy's or another server's."""
     lines = "".join(f"{header}\r\n" for header in headers)
     return f"HTTP/1.1 {status} Word\r\n{lines}Content-Length: {len(body)}\r\n\r\n".encode() + body

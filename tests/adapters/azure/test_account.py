@@ -35,7 +35,7 @@ def test_if_the_storage_is_emptied_while_in_use_its_tables_are_created_again_and
     tables = [one.table("emptied") for one in (account, other)]
     with capture_logs() as logs:
         account.check()
-    assert not logs, "the first start makes them"
+    assert not logs, "at the first start, creating the tables is normal"
     acts: list[Callable[[], object]] = [
         lambda: account.table("emptied").insert("p", "k", {}),
         lambda: account.container.put("name", b"content", "text/plain", None),

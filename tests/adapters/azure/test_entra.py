@@ -52,22 +52,22 @@ def azurite(tmp_path_factory: pytest.TempPathFactory, authority: LocalAuthority)
         yield running
 
 
-def checked(access: Access, trusting: ssl.SSLContext) -> AzureAccount:
-    transport = partial(Transport, context=trusting)
+def checked(access: Access, client_context: ssl.SSLContext) -> AzureAccount:
+    transport = partial(Transport, context=client_context)
     account = AzureAccount(access, f"t{secrets.token_hex(4)}", transport=transport)
     account.table("entra")
     account.check()
     return account
 
 
-def account_of(identity: Any, stub: Stub, trusting: ssl.SSLContext) -> AzureAccount:
+def account_of(identity: Any, stub: Stub, client_context: ssl.SSLContext) -> AzureAccount:
     access = Access("acct", (stub.url,) * 3, identity)
-    return AzureAccount(access, "t", transport=partial(Transport, context=trusting))
+    return AzureAccount(access, "t", transport=partial(Transport, context=client_context))
 
 
 @pytest.fixture
-def account(azurite: SecureAzurite, trusting: ssl.SSLContext) -> AzureAccount:
-    return checked(azurite.access(StaticCredential()), trusting)
+def account(azurite: SecureAzurite, client_context: ssl.SSLContext) -> AzureAccount:
+    return checked(azurite.access(StaticCredential()), client_context)
 
 
 @pytest.mark.processes
@@ -94,19 +94,19 @@ def test_blob_urls_are_signed_with_a_user_delegation_key(
     before = account.operations.total()
     download = account.container.download_url("name", now - HOUR, now + HOUR)
     assert requests.get(download, timeout=30, verify=verify).content == b"content"
-    assert account.operations.total() == before, "the key is kept"
+    assert account.operations.total() == before, "the key is in the cache"
     assert requests.get(url, timeout=30, verify=verify).status_code == 403
     assert parse_qs(url)["skoid"] == ["an-object-id"]
 
 
 def test_poll_urls_are_signed_with_a_user_delegation_key_for_queues(
-    serving: ssl.SSLContext, trusting: ssl.SSLContext
+    server_context: ssl.SSLContext, client_context: ssl.SSLContext
 ) -> None:
     fields = "".join(f"<{name}>{value}</{name}>" for name, value in FIELDS.items())
     body = f"<UserDelegationKey>{fields}</UserDelegationKey>".encode()
     now = datetime.now(UTC)
-    with Stub(answer(200, body, "Content-Type: application/xml"), context=serving) as keys:
-        account = account_of(StaticCredential(), keys, trusting)
+    with Stub(answer(200, body, "Content-Type: application/xml"), context=server_context) as keys:
+        account = account_of(StaticCredential(), keys, client_context)
         for _ in range(2):
             sas = parse_qs(account.queue("lq-queue").signed_urls(now, now + HOUR, HOUR).poll)
         account.close()
@@ -141,7 +141,7 @@ def test_a_user_delegation_key_that_cannot_be_renewed_is_used_until_it_expires()
     now += timedelta(days=6)
     with capture_logs() as logs:
         assert [key.until(now + HOUR) for _ in range(3)] == [1, 1, 1]
-        assert fetched == [2], "no call waits for a fetch that just failed"
+        assert fetched == [2], "after a failed fetch, calls do not try again immediately"
         now += 12 * HOUR
         for _ in range(2):
             with pytest.raises(ServiceUnavailable, match="no user delegation key of queues"):
@@ -177,12 +177,12 @@ class Identity:
     ids=["400", "404", "no answer", "no file of the workload"],
 )
 def test_without_a_token_storage_is_unavailable(
-    serving: ssl.SSLContext, trusting: ssl.SSLContext, error: Exception
+    server_context: ssl.SSLContext, client_context: ssl.SSLContext, error: Exception
 ) -> None:
     """An answer of Microsoft Entra ID must not be taken for an answer of the storage."""
     identity, lease = Identity(error=error), MessageLease("id", "receipt")
-    with Stub(NO_CONTENT, context=serving) as stub, capture_logs() as logs:
-        account = account_of(identity, stub, trusting)
+    with Stub(NO_CONTENT, context=server_context) as stub, capture_logs() as logs:
+        account = account_of(identity, stub, client_context)
         for act in (
             lambda: account.queue("q").update(lease, "text", HOUR),
             lambda: account.queue("q").put("text", HOUR),
@@ -195,15 +195,15 @@ def test_without_a_token_storage_is_unavailable(
     assert stub.heard == []
     assert [line["event"] for line in logs] == ["storage-access-not-renewed"]
     assert SECRET not in str(logs)
-    assert identity.asked == 1, "it is asked again after 5 seconds"
+    assert identity.asked == 1, "the identity is asked again only after 5 seconds"
 
 
 def test_a_token_that_soon_expires_is_not_renewed_for_each_request(
-    serving: ssl.SSLContext, trusting: ssl.SSLContext
+    server_context: ssl.SSLContext, client_context: ssl.SSLContext
 ) -> None:
     identity = Identity(life=200)
-    with Stub(NO_CONTENT, context=serving) as stub:
-        account = account_of(identity, stub, trusting)
+    with Stub(NO_CONTENT, context=server_context) as stub:
+        account = account_of(identity, stub, client_context)
         for _ in range(3):
             account.table("entra").put("p", "k", {})
             account.queue("q").remove()
@@ -214,7 +214,7 @@ def test_a_token_that_soon_expires_is_not_renewed_for_each_request(
 
 def test_azure_identity_finds_the_identity_of_the_machine_and_logs_nothing_itself(
     azurite: SecureAzurite,
-    trusting: ssl.SSLContext,
+    client_context: ssl.SSLContext,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -234,7 +234,7 @@ def test_azure_identity_finds_the_identity_of_the_machine_and_logs_nothing_itsel
         assert endpoint.heard
     with Stub(answer(200, json.dumps(body).encode(), as_json)) as endpoint:
         monkeypatch.setenv("IDENTITY_ENDPOINT", endpoint.url)
-        account = checked(default_access(ACCOUNT, *azurite.access(None).urls), trusting)
+        account = checked(default_access(ACCOUNT, *azurite.access(None).urls), client_context)
         assert account.table("entra").get("p", "none") is None
     (request,) = endpoint.heard
     assert b"resource=https://storage.azure.com " in request

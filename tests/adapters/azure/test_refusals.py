@@ -26,8 +26,8 @@ from .storage_stub import (
     Stub,
     answer,
     connection_string,
-    foreign,
     hang_up,
+    proxy_answer,
     refused,
     reset,
     then_hang_up,
@@ -112,8 +112,8 @@ OTHERS: dict[str, Callable[[Client], Any]] = {
 }
 EVERY = {name: act for name, (act, *_) in ACTS.items()} | OTHERS
 PICTURE = b"\x89PNG\xff", "Content-Type: image/png"
-ODD = [make(status, *PICTURE) for make in (answer, foreign) for status in (200, 302, 403)]
-ODD += [foreign(status, b"<html/>", XML) for status in (200, 201, 202, 400, 404, 409)]
+ODD = [make(status, *PICTURE) for make in (answer, proxy_answer) for status in (200, 302, 403)]
+ODD += [proxy_answer(status, b"<html/>", XML) for status in (200, 201, 202, 400, 404, 409)]
 ODD += [NO_CONTENT.replace(b"x-ms", b"x-of")]
 FAILURES: dict[str, Reply] = {
     "reset": reset,

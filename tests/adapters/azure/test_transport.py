@@ -88,7 +88,7 @@ def test_after_a_timeout_the_error_says_whether_the_request_was_sent() -> None:
         then_hang_up(f"{HEAD}\r\nbody".encode()),
         b"SSH-2.0-OpenSSH\r\n\r\n",
     ],
-    ids=["closed", "reset", "half a head", "half a body", "a chunk is missing", "no length", "no HTTP"],
+    ids=["closed", "reset", "half a head", "half a body", "a chunk is missing", "no length", "not HTTP"],
 )
 def test_an_incomplete_answer_counts_as_no_answer(reply: Reply) -> None:
     with Stub(reply, OK) as stub:
@@ -159,12 +159,12 @@ def test_a_request_that_a_kept_connection_sent_only_in_part_is_repeated() -> Non
 
 @pytest.mark.processes
 def test_the_variables_for_a_ca_bundle_are_respected_and_nothing_is_sent_to_an_untrusted_server(
-    serving: ssl.SSLContext, authority: LocalAuthority, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    server_context: ssl.SSLContext, authority: LocalAuthority, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """In a folder of certificates, the file names are hashes made by openssl rehash."""
     shutil.copy(authority.certificate, tmp_path / "ca.pem")
     subprocess.run(["openssl", "rehash", tmp_path], check=True)
-    with Stub(OK, context=serving) as stub:
+    with Stub(OK, context=server_context) as stub:
         with pytest.raises(ServiceRequestError, match="SSLCertVerificationError"):
             Sender(stub.url).send()
         assert stub.heard == []
@@ -173,26 +173,26 @@ def test_the_variables_for_a_ca_bundle_are_respected_and_nothing_is_sent_to_an_u
             assert Sender(stub.url, context=default_context.__wrapped__()).send() == b"body"
 
 
-def account_through(proxy: Stub, trusting: ssl.SSLContext) -> AzureAccount:
+def account_through(proxy: Stub, client_context: ssl.SSLContext) -> AzureAccount:
     """An account whose URLs have no path, like Azure's."""
-    transport = partial(Transport, proxy=proxy.url, context=trusting, wait=lambda _: None)
+    transport = partial(Transport, proxy=proxy.url, context=client_context, wait=lambda _: None)
     return AzureAccount(connection_string("https://localhost:1"), "t", transport=transport)
 
 
 def test_requests_to_storage_go_through_the_configured_proxy(
-    serving: ssl.SSLContext, trusting: ssl.SSLContext
+    server_context: ssl.SSLContext, client_context: ssl.SSLContext
 ) -> None:
     reached = []
 
     def tunnel(connection: socket.socket) -> None:
         connection.sendall(b"HTTP/1.1 200 Connection established\r\nVia: 1.1 proxy\r\n\r\n")
-        with serving.wrap_socket(connection, server_side=True) as storage:
+        with server_context.wrap_socket(connection, server_side=True) as storage:
             while request := read_request(storage):
                 reached.append(request)
                 storage.sendall(NO_CONTENT)
 
     with Stub(tunnel) as proxy:
-        account = account_through(proxy, trusting)
+        account = account_through(proxy, client_context)
         for _ in range(2):
             account.queue("q").remove()
         with pytest.raises(ServiceUnavailable):
@@ -205,10 +205,10 @@ def test_requests_to_storage_go_through_the_configured_proxy(
 
 
 def test_if_the_proxy_refuses_storage_is_unavailable_and_the_error_names_the_proxy(
-    trusting: ssl.SSLContext,
+    client_context: ssl.SSLContext,
 ) -> None:
     with Stub(answer(407)) as proxy, capture_logs() as logs, pytest.raises(ServiceUnavailable):
-        account_through(proxy, trusting).queue("q").remove()
+        account_through(proxy, client_context).queue("q").remove()
     assert proxy.methods == ["CONNECT"] * 3
     assert [line["error"] for line in logs] == ["ProxyRefused"]
     with pytest.raises(ValueError, match="a proxy works for https only, but this is http://storage:1"):

@@ -24,7 +24,7 @@ def content(account: EmbeddedAccount, name: str) -> bytes:
 
 
 @contextmanager
-def refusing(size: int) -> Iterator[None]:
+def disk_full_after(size: int) -> Iterator[None]:
     """The disk refuses to write beyond the first ``size`` bytes of any file."""
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

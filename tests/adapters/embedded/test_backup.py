@@ -15,7 +15,7 @@ from legacy_queue.adapters.embedded.sqlite_connection import connect
 from legacy_queue.adapters.embedded.storage_file import NEEDS_WAL
 from legacy_queue.ports.account import UnusableStorage
 
-from .conftest import content, opened, refusing
+from .conftest import content, disk_full_after, opened
 
 LARGE = b"." * 100_000
 MIB = 1024 * 1024
@@ -78,12 +78,12 @@ def test_a_backup_shows_its_progress_and_has_the_state_of_the_time_at_which_it_b
 
     def show(done: int, total: int, what: str) -> None:
         seen.append((done, total, what))
-        assert len(seen) < 100, "each change begins the copy anew"
+        assert len(seen) < 100, "the copy must not start again for each change"
         account.table("t").insert("p", f"later-{len(seen)}", {})
 
     back_up(file, tmp_path / "copy", show=show)
     assert seen == sorted(seen, key=lambda shown: (shown[2] != "pages", shown[0]))
-    assert seen[-3][:2] == (seen[0][1], seen[0][1]), "all pages"
+    assert seen[-3][:2] == (seen[0][1], seen[0][1]), "all pages are copied"
     assert seen[-2:] == [(0, 2, "artifacts"), (1, 2, "artifacts")]
     with closing(sqlite3.connect(tmp_path / "copy" / "storage.sqlite")) as copy:
         assert copy.execute("SELECT count(*) FROM rows WHERE key LIKE 'l%'").fetchone() == (100,)
@@ -113,7 +113,7 @@ def test_a_backup_that_does_not_fit_on_the_disk_leaves_nothing(
     account.container.put("large", bytes(3 * MIB), "text/plain", None)
     account.close()
     with (
-        refusing(size),
+        disk_full_after(size),
         pytest.raises(UnusableStorage, match=f"could not be copied to {tmp_path / 'copy'}: "),
     ):
         back_up(file, tmp_path / "copy")

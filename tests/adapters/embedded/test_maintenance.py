@@ -19,7 +19,7 @@ from tests.domain.sample_tasks import DAY, HOUR, MINUTE, MS, SECOND
 from tests.memory_server import FakeClock
 from tests.system.processes import wait_until
 
-from .conftest import content, opened, refusing
+from .conftest import content, disk_full_after, opened
 
 WEEK = 7 * DAY
 LARGE = b"." * 70_000
@@ -69,7 +69,9 @@ def test_only_the_file_of_a_deleted_or_replaced_blob_is_removed_after_ten_minute
     read = [found for name in ("deleted", "replaced") if (found := container.read(name))]
     container.delete("deleted")
     container.put("replaced", b"small", "text/plain", None)
-    assert [b"".join(parts) for _, parts in read] == [LARGE] * 2, "who reads it reads it to its end"
+    assert [b"".join(parts) for _, parts in read] == [LARGE] * 2, (
+        "a blob that is being read can be read to its end"
+    )
     assert stored(file) == [LARGE] * 5
     clock.advance(10 * MINUTE)
     wait_until(lambda: len(stored(file)) == 2)
@@ -112,7 +114,7 @@ def test_another_program_that_reads_for_a_long_time_does_not_delay_writes(
 def test_an_artifact_that_does_not_fit_on_the_disk_leaves_no_file(
     account: EmbeddedAccount, file: StorageFile
 ) -> None:
-    with refusing(10 * MIB), pytest.raises(ServiceUnavailable):
+    with disk_full_after(10 * MIB), pytest.raises(ServiceUnavailable):
         account.container.put("name", bytes(20 * MIB), "text/plain", None)
     assert stored(file) == []
 
@@ -135,7 +137,7 @@ def test_while_a_full_disk_prevents_checkpoints_changes_are_refused_and_reads_wo
             return True
         return False
 
-    with refusing(3 * MIB), capture_logs() as logged:
+    with disk_full_after(3 * MIB), capture_logs() as logged:
         table.put("p", "04000", {"text": "acknowledged"})  # near the end of the file
         wait_until(lambda: "storage-upkeep-failed" in [line["event"] for line in logged])
         assert not is_ready()
@@ -225,5 +227,5 @@ def test_if_the_clock_was_set_back_the_log_says_so_once_for_each_start(
 
 def test_if_the_last_checkpoint_fails_stopping_the_server_is_an_error(file: StorageFile) -> None:
     file.prepare()
-    with refusing(0), pytest.raises(UnusableStorage, match="its disk is full or fails"):
+    with disk_full_after(0), pytest.raises(UnusableStorage, match="its disk is full or fails"):
         file.finish()

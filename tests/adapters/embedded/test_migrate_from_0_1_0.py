@@ -61,7 +61,7 @@ def dump(file: StorageFile) -> list[Any]:
         return [*connection.iterdump(), connection.execute("PRAGMA user_version").fetchone()]
 
 
-def forward(file: StorageFile) -> Storage:
+def migrated(file: StorageFile) -> Storage:
     account: EmbeddedAccount = opened(file)
     return Storage(account, "lq", FakeClock())
 
@@ -81,7 +81,7 @@ def test_timers_whose_task_has_no_mark_become_names_in_the_rows_of_ended_process
     for name in (refused, *missing):
         insert_timer(old, name.task_id, name.task_group_id)
     old.close()
-    rows = forward(file).processes.others()
+    rows = migrated(file).processes.others()
     assert [len(row.names) for row in rows] == [500, 500, 201]
     assert all(row.has_ended for row in rows)
     names = {name.task_id: name for row in rows for name in row.names}
@@ -90,7 +90,7 @@ def test_timers_whose_task_has_no_mark_become_names_in_the_rows_of_ended_process
 
 def test_no_timers_and_leases_are_left(file: StorageFile, old: sqlite3.Connection) -> None:
     assert old.execute("SELECT count(*) FROM rows WHERE name IN ('lqtimers', 'lqleases')").fetchone()[0] > 9
-    forward(file)
+    migrated(file)
     assert {name for (name,) in old.execute("SELECT DISTINCT name FROM rows")} == {
         f"lq{kind}" for kind in ("artifacts", "dependencies", "groups", "tasks", "workers")
     }
@@ -100,7 +100,7 @@ def test_each_task_becomes_a_member_of_its_group_and_is_active_until_it_is_resol
     file: StorageFile, old: sqlite3.Connection
 ) -> None:
     old.close()
-    groups = forward(file).groups
+    groups = migrated(file).groups
     for name, members, active in (
         ("completed", ["completed"], []),
         ("running", ["running", "waiting", "blocked"], ["running", "waiting", "blocked"]),
@@ -129,7 +129,7 @@ def test_a_group_expires_no_earlier_than_the_task_whose_id_it_has(
         [expires, f"d{expires}", TASKS["running"]],
     )
     old.close()
-    groups = forward(file).groups
+    groups = migrated(file).groups
     group = groups.load(TASKS["running"])
     assert group
     assert group.expires == EXPIRES
@@ -152,7 +152,7 @@ def test_a_large_definition_is_read_completely(
             [f"$.definition{number}", f"b{chunk}", task_id],
         )
     old.close()
-    group = forward(file).groups.load(task_id)
+    group = migrated(file).groups.load(task_id)
     assert group
     assert group.scheduler_id == "late"
 
@@ -165,7 +165,7 @@ def test_a_corrupt_task_does_not_stop_the_migration_of_the_other_rows(
         [TASKS["failed"]],
     )
     old.close()
-    groups = forward(file).groups
+    groups = migrated(file).groups
     assert groups.load(TASKS["failed"]) is None
     assert groups.members(TASKS["completed"], "", 9) == [TASKS["completed"]]
     assert isinstance(groups.all_active("", 1)[0][0], ActiveTask)
@@ -178,4 +178,4 @@ def test_a_kill_during_the_migration_leaves_the_old_file_unchanged(file: Storage
         words = [sys.executable, "-c", KILLED, str(file.path), str(steps)]
         assert subprocess.run(words, check=False).returncode == -signal.SIGKILL
         assert dump(file) == before
-    assert forward(file).groups.load(TASKS["completed"])
+    assert migrated(file).groups.load(TASKS["completed"])

@@ -227,7 +227,7 @@ def test_a_file_whose_wal_was_removed_is_refused(killed: StorageFile) -> None:
             use()
     assert not killed.wal.exists()
     killed.wal.touch(0o600)
-    assert not has_row(killed), "as the sentence says"
+    assert not has_row(killed), "an empty WAL accepts the loss, as the error says"
 
 
 @pytest.mark.parametrize("cut", [0, 1])
