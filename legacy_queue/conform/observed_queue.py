@@ -140,10 +140,7 @@ class ObservedQueue(LegacyQueue):
         self._http.send("GET", urls[-1]["signedPollUrl"])
 
     def start(self) -> "ObservedQueue":
-        """Start the worker. Its log begins now.
-
-        Raises ValueError if the command cannot be started.
-        """
+        """Start the worker. Its log begins now. Raises ValueError if the command cannot be started."""
         self._begin = max((entry["sequence"] for entry in self.requests(1)), default=0)
         self._begun = self.now()
         self._worker = self._new_process()

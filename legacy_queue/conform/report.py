@@ -187,10 +187,7 @@ def judge(
     chosen: Container[str] = (),
     troubles: Sequence[str] = (),
 ) -> Report:
-    """The report on these logs.
-
-    If rule ids are ``chosen``, it has only these rules and all broken rules.
-    """
+    """The report on these logs. If rule ids are ``chosen``, it has only these rules and all broken rules."""
     verdicts = [_verdict(rule, logs) for rule in rules]
     shown = [each for each in verdicts if not chosen or each.rule.id in chosen or each.is_broken]
     return Report(protocol, shown, seconds, troubles)

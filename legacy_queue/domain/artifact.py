@@ -91,10 +91,7 @@ class UploadedArtifact(BaseArtifact):
 
     @property
     def blob_name(self) -> str:
-        """The name of the blob with its bytes.
-
-        It has a hash of the artifact's name, which may be any text.
-        """
+        """The name of the blob with its bytes. It has a hash of the name, which may be any text."""
         digest = hashlib.sha256(self.name.encode()).hexdigest()
         return f"{self.task_id}/{self.run_id}/{digest}{self.blob_suffix}"
 
@@ -242,10 +239,7 @@ KINDS: Mapping[str, type[Artifact]] = {kind.storage_type: kind for kind in get_a
 def requested_artifact(
     task: Task, run_id: int, name: str, body: Mapping[str, Any], now: datetime
 ) -> Artifact:
-    """Returns the artifact that a createArtifact asks for. The body must match its schema.
-
-    Raises InputError and InputTooLarge.
-    """
+    """Returns the artifact that a valid createArtifact asks for. Raises InputError and InputTooLarge."""
     expires = given(body, "expires", parse_time)
     latest = task.definition.expires
     if expires <= now - CREATED_UNTIL_AFTER_EXPIRY or expires > latest:
@@ -276,10 +270,7 @@ def requested_artifact(
 
 
 def run_of_blob(blob_name: str) -> RunKey | None:
-    """Returns taskId and runId of a blob that ``UploadedArtifact.blob_name`` named.
-
-    None for any other blob.
-    """
+    """Returns taskId and runId of a blob that ``UploadedArtifact.blob_name`` named, or None for another."""
     match blob_name.split("/", 2):
         case [task_id, run_id, _] if re.fullmatch(TASK_ID, task_id) and re.fullmatch(RUN_ID, run_id):
             return task_id, int(run_id)

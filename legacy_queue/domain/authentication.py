@@ -170,10 +170,7 @@ class Identity:
 
 
 def _read_ext(ext: str) -> tuple[Certificate | None, tuple[str, ...] | None]:
-    """Reads the certificate and authorizedScopes from ``ext``: base64 of JSON, or empty.
-
-    A field that is null counts as missing.
-    """
+    """Reads certificate and authorizedScopes from ``ext``: base64 of JSON, or empty. null means missing."""
     try:
         wire = json.loads(decode_base64(ext)) if ext else {}
         certificate = wire.get("certificate")
@@ -200,10 +197,7 @@ class Authenticator:
         return self._roles.expand(scopes)
 
     def version(self, client_id: str, now: datetime) -> str | None:
-        """Returns a text that changes when the client's token or scopes change.
-
-        None if there is no such client.
-        """
+        """Returns a text that changes with the client's token and scopes, or None for an unknown client."""
         client = self._clients.get(client_id)
         if client is None or (client.expires is not None and client.expires <= now):
             return None

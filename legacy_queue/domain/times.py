@@ -78,10 +78,7 @@ def whole_seconds(duration: timedelta) -> int:
 
 
 def end_of_day(time: datetime) -> datetime:
-    """Returns the next midnight, so that an expiry rarely has to change.
-
-    On the last day of all: the time itself.
-    """
+    """Returns the next midnight, so that expiries rarely change. On the last day: the time itself."""
     midnight = time.replace(hour=0, minute=0, second=0, microsecond=0)
     return midnight + timedelta(days=1) if midnight.date() < date.max else time
 

@@ -146,10 +146,7 @@ class WorkerRecord:
         return replace(self, quarantine_until=until, quarantine_details=details)
 
     def declared(self, body: Mapping[str, Any], now: datetime) -> Self:
-        """Returns the record with the fields of a declaration. An ``expires`` in the past becomes now.
-
-        Raises InputError.
-        """
+        """Returns the record as declared. An ``expires`` in the past becomes now. Raises InputError."""
         changes: dict[str, Any] = {name: body[name] for name in ("description", "stability") if name in body}
         if "actions" in body:
             changes["actions"] = tuple(body["actions"])

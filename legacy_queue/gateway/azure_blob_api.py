@@ -181,10 +181,7 @@ def _read_metadata(container: BlobContainer, name: str) -> Response:
 
 
 def _unmet_condition(properties: BlobProperties) -> int:
-    """Returns 412 or 304 if the blob does not meet a condition of the request, else 0.
-
-    Source: RFC 9110, 13.2.
-    """
+    """412 or 304 if the blob does not meet a condition of the request, else 0. Source: RFC 9110, 13.2."""
     etag = properties.etag.strip('"')
     modified = properties.modified.replace(microsecond=0)
     if request.if_match:

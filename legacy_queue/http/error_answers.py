@@ -1,7 +1,4 @@
-"""Renders every error: an error of the queue, of Werkzeug, or of a bug in this server.
-
-Source: docs/reference/errors.md.
-"""
+"""Renders every error: of the queue, of Werkzeug, or of a bug here. Source: docs/reference/errors.md."""
 
 import json
 import re

@@ -37,10 +37,7 @@ class FaultInjection:
         self._stopping = stopping
 
     def handle(self, call: Call) -> Reply:
-        """Returns the answer of the call's handler, or the answer of a fault.
-
-        No fault happens to a call with invalid credentials.
-        """
+        """Returns the handler's answer, or a fault's. Invalid credentials meet no fault."""
         if call.failure:
             return call.endpoint.handler(call)
         task_id = call.params.get("taskId", "")

@@ -155,10 +155,7 @@ def begin(environ: Environ) -> None:
 
 
 def log_requests(app: Flask, answered: Iterable[Callable[[RequestRecord], None]] = ()) -> None:
-    """Logs each request when its answer is sent or its client has disconnected.
-
-    Then it calls each function of ``answered``.
-    """
+    """Logs each request when its answer is sent or its client is gone, then calls each of ``answered``."""
     polls = _EmptyPolls()
 
     @app.after_request

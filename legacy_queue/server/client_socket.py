@@ -75,10 +75,7 @@ class ClientSocket:
         self._waiting.pop(self, None)
 
     def expect_request(self, begin: bytes = b"") -> None:
-        """Prepare for the next request and its answer.
-
-        ``begin`` arrived together with the previous request.
-        """
+        """Prepare for the next request and its answer. ``begin`` came together with the previous request."""
         self.begin = begin  # the part of the request that has arrived already
         # how many seconds the server still waits; arriving bytes add to them
         self._left = self.timeouts.request if begin else self.timeouts.idle

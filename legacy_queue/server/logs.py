@@ -119,10 +119,7 @@ def _value(value: object) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Returns the text with control characters escaped, so that a terminal obeys none.
-
-    Line feeds and tabs stay.
-    """
+    """Returns the text with control characters escaped for a terminal, except line feeds and tabs."""
     return "".join(char if char.isprintable() or char in "\n\t" else ascii(char)[1:-1] for char in text)
 
 

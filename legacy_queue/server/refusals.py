@@ -38,10 +38,7 @@ class Refusal:
     message: str
 
     def answer(self, begin: bytes, request_id: str, headers: Iterable[tuple[str, str]]) -> bytes:
-        """Returns the whole answer to a request that starts with ``begin``.
-
-        ``headers`` are part of every answer.
-        """
+        """Returns the whole answer to a request that starts with ``begin``, with these ``headers`` too."""
         if _OF_AZURE.match(begin):
             own, body = bare_error(self.azure_code, self.message, request_id)
         else:

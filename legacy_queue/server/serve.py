@@ -198,10 +198,7 @@ class _Application(BaseApplication):
         self._server.background.begin_stop()
 
     def _begin(self, worker: GunicornWorker) -> None:
-        """Start the background work when storage answers.
-
-        The first process prints that the server is ready.
-        """
+        """Start the background work when storage answers. The first process then prints the ready line."""
         self._server.wait_for_storage()
         self._server.background.start()
         if self._tls:

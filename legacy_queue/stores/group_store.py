@@ -177,10 +177,7 @@ class GroupStore(ExpiringRows):
         return bool(self.active(task_group_id, "", 1))
 
     def seal(self, task_group_id: str, now: datetime) -> Group | None:
-        """Seal the group and return it, or None if there is none. Safe to repeat.
-
-        No task joins after this returns.
-        """
+        """Seal the group, so that no task joins it. Returns it, or None if there is none. Safe to repeat."""
         while True:
             group = self.load(task_group_id)
             if group is None or group.sealed:

@@ -63,10 +63,7 @@ def between(
     select: Sequence[str] | None = None,
     conditions: Sequence[Condition] = (),
 ) -> list[Item]:
-    """Returns the first ``limit`` readable rows of the partition with keys between ``first`` and ``end``.
-
-    Both are exclusive.
-    """
+    """Returns the first ``limit`` readable rows of the partition with ``first`` < key < ``end``."""
     keys = (Condition(PARTITION, "eq", partition), Condition(KEY, "gt", first), Condition(KEY, "lt", end))
     return first_of(table, [*keys, *conditions], limit, convert, select)
 

@@ -1,7 +1,4 @@
-"""Stores tasks.
-
-Each task has one row, in its own partition: the partition is the taskId, and the key is ``task``.
-"""
+"""Stores tasks. Each has one row, in its own partition: the partition is the taskId, the key is ``task``."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -121,10 +118,7 @@ class TaskStore(ExpiringRows):
         return self._open_tasks
 
     def read_into(self, open_tasks: OpenTasks, after: str) -> str | None:
-        """Read a page of the pending and running tasks into ``open_tasks``.
-
-        Returns the next ``after``, or None at the end.
-        """
+        """Read a page of the open tasks into ``open_tasks``. Returns the next ``after``, None at the end."""
         entries, next_after = page(self._table, [_OPEN], after, _MAX_ROWS, _entry, _OF_ENTRY)
         open_tasks.read(entries, next_after is None)
         return next_after

@@ -80,10 +80,7 @@ def summarize(http: QueueClient, pools: Iterable[str], process: ServerProcess, l
 
 
 def history_page(http: QueueClient) -> str:
-    """A page that shows what happened to the first tasks, also to resolved ones.
-
-    Raises RequestFailed, ServerFailed.
-    """
+    """A page of what happened to the first tasks, resolved ones too. Raises RequestFailed, ServerFailed."""
     statuses = http.call("GET", "/inspect/v1/tasks", state="all", limit=_MAX_TASKS)["tasks"]
     page = _PAGE
     for status in statuses:

@@ -96,10 +96,7 @@ class Database:
         return self._run(work)
 
     def change(self, sql: str, values: Sequence[Any] = ()) -> int:
-        """Run a statement and return how many rows it changed.
-
-        It needs no BEGIN, which would double its cost.
-        """
+        """Run a statement, without a BEGIN, which would double its cost. Returns how many rows it changed."""
         self._before_change()
         return self._run(lambda connection: connection.execute(sql, values).rowcount)
 

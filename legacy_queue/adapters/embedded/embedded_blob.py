@@ -207,10 +207,7 @@ class EmbeddedBlobContainer(BlobContainer):
         return f"{self.name}/{name}"
 
     def _after(self, duration: timedelta = timedelta(0)) -> int:
-        """Return the time after ``duration``, in real time.
-
-        A moved clock must not take contents away from uploads and readers.
-        """
+        """Return the real time after ``duration``. A moved clock must not remove what is still in use."""
         return epoch_milliseconds(self._clock.wall_time() + duration)
 
     def _found(self, name: str) -> tuple[BlobProperties, Sequence[int]] | None:

@@ -150,10 +150,7 @@ class EmbeddedQueue(Queue):
         raise QueueNotFound
 
     def messages(self) -> list[QueuedMessage]:
-        """Return up to 5,000 messages, visible or hidden, in the order of visibility.
-
-        Raises QueueNotFound.
-        """
+        """Return up to 5,000 messages, visible or hidden, by visibility. Raises QueueNotFound."""
         self._require()
         now = self._now()
         sql = (

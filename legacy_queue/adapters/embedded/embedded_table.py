@@ -144,10 +144,7 @@ class EmbeddedTable(Table):
         return etag
 
     def _statement(self, partition: str, change: Change) -> tuple[tuple[str, Sequence[Any]], str]:
-        """Return the statement and the new etag.
-
-        If its condition is not met, the statement changes no row.
-        """
+        """Return the statement and the new etag. It changes no row if its condition is not met."""
         at = (self._name, partition, change.key)
         values = change.values
         where, of_etag = (_AT, ()) if change.etag is None else (f"{_AT} AND etag = ?", (change.etag,))

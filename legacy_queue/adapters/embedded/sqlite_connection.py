@@ -65,10 +65,7 @@ def _url(path: Path) -> str:
 
 
 def create_tables(connection: sqlite3.Connection, steps: Sequence[str] = STEPS) -> None:
-    """Create the tables and the signing key, or migrate older tables by ``steps``.
-
-    It does everything or nothing. Raises sqlite3.Error.
-    """
+    """Create tables and key, or migrate older tables by ``steps``: all or nothing. Raises sqlite3.Error."""
     version = version_of(connection)
     newest = FIRST_VERSION + len(steps)
     if version == newest:

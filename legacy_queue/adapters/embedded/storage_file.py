@@ -157,10 +157,7 @@ class StorageFile:
             return signing_key(connection)
 
     def finish(self) -> None:
-        """Write the WAL back when no process uses the file.
-
-        Raises UnusableStorage, for example on a full disk.
-        """
+        """Write the WAL back when no process uses the file. Raises UnusableStorage, as on a full disk."""
         # SQLite opens files by name, so it would write into a file that somebody has just put there. The WAL
         # and the shared memory need no check: the last process has removed both.
         if identity(self.path) != self._prepared:

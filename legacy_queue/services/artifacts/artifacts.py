@@ -183,10 +183,7 @@ class Artifacts:
         return read_page(read, lambda artifact: artifact.name, after, limit, render)
 
     def remove_expired(self, after: str, limit: int, _since: datetime | None) -> str | None:
-        """Remove artifacts that expired a while ago, their content first. This is a step of a periodic job.
-
-        Raises ServiceUnavailable.
-        """
+        """Remove artifacts that expired a while ago, their content first. Raises ServiceUnavailable."""
         expired, next_after = self._artifacts.expired(
             self._clock.now() - CREATED_UNTIL_AFTER_EXPIRY, after, limit
         )

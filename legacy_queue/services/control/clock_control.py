@@ -27,10 +27,7 @@ class ClockState:
 
 
 class ClockControl:
-    """Moves the clock. Raises RequestConflict if it cannot be moved.
-
-    Source: docs/explanation/clock.md.
-    """
+    """Moves the clock. Raises RequestConflict if it cannot be moved. Source: docs/explanation/clock.md."""
 
     def __init__(
         self,

@@ -48,10 +48,7 @@ class Peeking:
 
 
 def run_of(message: QueuedMessage) -> RunKey | None:
-    """Returns the taskId and the runId in a work message, or None for any other message.
-
-    Does not verify the signature.
-    """
+    """Returns taskId and runId of a work message, else None. Does not verify the signature."""
     try:
         task_id, run_id, _ = read_message(message.text)
     except ValueError:

@@ -84,10 +84,7 @@ class Pools:
         return self._with_messages(pools.get(task_queue_id) or Pool(task_queue_id, _NO_TASKS, ()))
 
     def list(self, after: str, limit: int, render: Callable[[InspectedPool], bytes]) -> Page[str]:
-        """Returns up to ``limit`` pools of ``overview`` whose names come after ``after``.
-
-        Raises ServiceUnavailable.
-        """
+        """Returns up to ``limit`` pools whose names come after ``after``. Raises ServiceUnavailable."""
         pools = {pool.task_queue_id: pool for pool in self.overview()}
         names = [*pools]
 

@@ -219,10 +219,7 @@ class Processes:
                 self._read_others(DEAD_AFTER)
 
     def take_over_all(self) -> None:
-        """Take over for all others at once. Call this only if no other process is alive.
-
-        Raises ServiceUnavailable.
-        """
+        """Take over for all others at once, which the caller knows to be dead. Raises ServiceUnavailable."""
         with self._reading:
             self._read_others(_NO_TIME)
 

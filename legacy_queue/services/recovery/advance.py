@@ -100,10 +100,7 @@ class Advance:
         )
 
     def end_if_due(self, task_id: str) -> LookResult:
-        """End the claim after takenUntil, and the task after its deadline.
-
-        Raises ServiceUnavailable, Corrupt.
-        """
+        """End the claim at takenUntil or the task at its deadline. Raises ServiceUnavailable, Corrupt."""
         stored = self._changes.find(task_id)
         if stored is None:
             return LookResult(exists=False)

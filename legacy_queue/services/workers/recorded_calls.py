@@ -75,10 +75,7 @@ class RecordedCalls:
         self._rows.note(client, lambda row: replace(row, statistics=row.statistics.counted(kind, more)))
 
     def flush(self) -> None:
-        """Write the noted calls, and every half minute the counted ones.
-
-        Raises nothing: while storage is away, they are kept.
-        """
+        """Write the noted calls, and every half minute the counted ones. If storage is away, keep them."""
         if self._clock.monotonic() - self._noted_at >= _COUNTED_FOR:
             self.note_counted()
         self._rows.flush()
