@@ -1,4 +1,4 @@
-"""The development client and secret: generated once, stored privately, and never used on another address."""
+"""The development client and secret are generated once and stored privately."""
 
 import json
 import stat

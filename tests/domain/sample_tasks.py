@@ -1,4 +1,4 @@
-"""Task definitions and tasks for the tests of the domain."""
+"""Makes task definitions, and tasks in each state, for tests."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta

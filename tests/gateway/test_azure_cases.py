@@ -90,7 +90,7 @@ class Placeholders:
 
     @cached_property
     def gone(self) -> str:
-        """The signed poll URL of a queue that was removed."""
+        """The signed poll URL of a queue that was removed meanwhile."""
         poll = self.poll
         self.storage.account.queue(self.queue.rpartition("/")[2]).remove()
         return poll

@@ -1,4 +1,4 @@
-"""The dependencies of a task group as a picture: the rows of a table."""
+"""The picture of a task group's dependencies. Each row of it belongs to a row of the table of tasks."""
 
 import re
 from typing import Any
@@ -14,7 +14,7 @@ def task(task_id: str, *dependencies: str, name: str = "", state: str = "pending
 
 
 class Graph:
-    """The rows of these tasks."""
+    """The picture of a group with these tasks."""
 
     def __init__(self, *tasks: dict[str, Any]) -> None:
         self.rows = [*group_rows(tasks)]

@@ -139,7 +139,7 @@ def test_a_task_with_missing_events_is_marked_though_another_process_changes_it_
     task_id = harness.create()
     harness.broker.capacity = 0
     change = lambda: harness.services.tasks.change_priority(task_id, "lowest", "high")  # noqa: E731
-    server = harness.replica(FaultAt(1, of="replace", before=change))  # 0 is the claim
+    server = harness.replica(FaultAt(1, of="replace", before=change))  # call 0 is the claim's
     harness.claim(harness.receive_one(), services=server)
     assert (harness.task(task_id).priority, harness.task(task_id).is_unpublished) == ("high", True)
 

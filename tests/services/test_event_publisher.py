@@ -62,7 +62,7 @@ def test_an_artifact_is_published_after_earlier_events_that_only_this_process_kn
     harness: Harness,
 ) -> None:
     task_id = harness.create()
-    away = FaultAt(1, of="replace", before=ServiceUnavailable("storage is away"))  # 0 is the claim
+    away = FaultAt(1, of="replace", before=ServiceUnavailable("storage is away"))  # call 0 is the claim's
     server = harness.replica(away)
     harness.broker.capacity = 0
     harness.claim(harness.receive_one(), services=server)

@@ -368,7 +368,7 @@ def test_due_times_that_were_forgotten_are_read_again_in_time(world: World) -> N
     assert len(found) == 5
 
 
-# whether the events of a version are published
+# how a process knows whether the events of a write are published
 
 
 def test_when_a_process_has_settled_a_write_other_processes_know_that_its_events_are_published(

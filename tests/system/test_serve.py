@@ -90,7 +90,7 @@ def test_the_garbage_collector_of_a_server_skips_what_was_imported(tmp_path: Pat
         assert wait_until(collects)
 
 
-# The end
+# How a server stops
 
 
 def test_no_process_of_a_server_blocks_the_signals_that_stop_it(server: Server) -> None:
@@ -162,7 +162,7 @@ def test_a_server_works_even_if_it_cannot_write_server_json(tmp_path: Path) -> N
         assert server.end() == 0
 
 
-# Secrets and the log
+# Secrets in the log
 
 
 def test_the_log_has_no_secret_from_a_request_that_is_not_valid_http(

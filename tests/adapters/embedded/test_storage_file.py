@@ -183,7 +183,7 @@ def test_a_stopping_server_does_not_write_to_a_file_that_was_removed_or_replaced
     assert file.path.read_bytes() == content
 
 
-# --- a file without its WAL
+# --- a file whose WAL is missing or damaged
 
 
 @pytest.fixture

@@ -81,7 +81,7 @@ def table_name() -> str:
 
 @pytest.fixture
 def table(account: StorageAccount, table_name: str) -> Table:
-    """An empty one."""
+    """An empty table."""
     table = account.table(table_name)
     account.check()
     return table
@@ -89,7 +89,7 @@ def table(account: StorageAccount, table_name: str) -> Table:
 
 @pytest.fixture
 def queue(account: StorageAccount) -> Iterator[Queue]:
-    """An empty one."""
+    """An empty queue."""
     queue = account.queue(f"q{secrets.token_hex(8)}")
     queue.create({})
     yield queue
@@ -98,6 +98,6 @@ def queue(account: StorageAccount) -> Iterator[Queue]:
 
 @pytest.fixture
 def container(account: StorageAccount) -> BlobContainer:
-    """An empty one."""
+    """An empty container of blobs."""
     account.check()
     return account.container
