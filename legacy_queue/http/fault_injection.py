@@ -37,7 +37,7 @@ class FaultInjection:
         self._stopping = stopping
 
     def handle(self, call: Call) -> Reply:
-        """Returns the handler's answer, or a fault's. Invalid credentials meet no fault."""
+        """Returns the handler's answer, or a fault's. A call with invalid credentials meets no fault."""
         if call.failure:
             return call.endpoint.handler(call)
         task_id = call.params.get("taskId", "")

@@ -25,7 +25,7 @@ class BlobChecks:
     """Joins blobs that were uploaded in parts, and compares them with the declared content.
 
     A check may last longer than the call that began it. A process makes only one check of a blob at a time.
-    It reads up to ``max_reads`` blobs at a time. ``max_checks`` blobs may be read or wait.
+    It reads up to ``max_reads`` blobs at a time. At most ``max_checks`` blobs are being read or wait for it.
     """
 
     def __init__(self, blobs: Blobs, max_reads: int = 16, max_checks: int = 256) -> None:

@@ -165,7 +165,7 @@ class Uploads:
         ticket: Ticket,
         md5: "hashlib._Hash",
     ) -> Iterator[bytes]:
-        """Yields the same chunks. Raises at their end if they are late, or not as declared."""
+        """Yields the same chunks. Raises at their end if they are not as declared, or uploads have ended."""
         length = 0
         sha256 = hashlib.sha256()
         for chunk in chunks:

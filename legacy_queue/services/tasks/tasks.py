@@ -112,7 +112,8 @@ class Tasks:
                 self._groups.activate(task, len(task.runs))
             return outcome
 
-        self.load(task_id)  # a fresh read, because the activation of an older run has ended already
+        # a fresh read: an outdated version would activate a run whose membership has ended already
+        self.load(task_id)
         return self._changes.apply(task_id, decide)
 
     def report(self, task_id: str, run_id: int, state: str, reason: str) -> Task:
