@@ -122,7 +122,7 @@ def pytest_terminal_summary(
 
 
 def _is_whole(config: pytest.Config) -> bool:
-    """Whether this is a whole run of `scripts/test`: only such a run has its tiers and measures coverage."""
+    """Whether this is a whole run of `scripts/test`: no nightly tests, no selection, coverage measured."""
     option = config.option
     everything = option.markexpr == "not nightly" and not option.keyword and "tests" in config.args
     return everything and bool(option.cov_source)

@@ -19,9 +19,9 @@ POOL = f"{PROVISIONER}/{WORKER_TYPE}"
 
 
 def explained(harness: Harness, task_id: str, *words: str) -> list[tuple[str, timedelta | None]]:
-    """The situations, and how long after the start of the test each ends.
+    """Each reason why the task waits, and how long after the start of the test it ends.
 
-    The first sentence has these words.
+    Fails unless the first reason's sentence contains all of these words.
     """
     _, waits = harness.services.wait_reasons.of(task_id)
     assert all(word in waits[0].sentence for word in words), waits[0].sentence
