@@ -75,7 +75,12 @@ _HEADERS = {
     "Referrer-Policy": "same-origin",  # with "no-referrer", forms would lack their origin
     "Cache-Control": "no-store",
 }
-_TITLES = {400: "The queue cannot read this request", 404: "There is nothing at this address"}  # by status
+_TITLES = {  # by status
+    400: "The queue cannot read this request",
+    404: "There is nothing at this address",
+    500: "The queue made an error",
+    503: "The queue cannot answer now",
+}
 
 Values = dict[str, Any]  # of a template
 View = Callable[[Call, Site], Values | Response]
