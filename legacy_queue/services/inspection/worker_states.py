@@ -24,13 +24,9 @@ class InspectedWorker:
     task_queue_id: str
     caller: Caller
     client: Caller | None
+    last_call: datetime  # of the worker or its client
     running: Sequence[str]  # taskIds
     state: str  # of WORKER_STATES
-
-    @property
-    def last_call(self) -> datetime:
-        """When the worker or its ``client`` last asked for work."""
-        return _last_call(self.caller, self.client)
 
 
 def workers_of(
@@ -50,17 +46,13 @@ def workers_of(
     for caller in callers:
         client = clients.get(caller.statistics.client)
         held = [task_id for task_id in dict(claims[caller.name]) if holders.get(task_id) == caller.name]
-        silent_for = now - _last_call(caller, client)
-        is_silent = silent_for > silent_after(sees_polls)
+        last_call = max(each.last_call for each in (caller, client) if each)
+        is_silent = now - last_call > silent_after(sees_polls)
         is_quarantined = caller.quarantined_until(now) is not None
         state = "quarantined" if is_quarantined else "busy" if held else "silent" if is_silent else "idle"
-        yield InspectedWorker(pool.task_queue_id, caller, client, held, state)
+        yield InspectedWorker(pool.task_queue_id, caller, client, last_call, held, state)
 
 
 def silent_after(sees_polls: bool) -> timedelta:
     """How long an idle worker may be silent. Unless the server ``sees_polls``, workers poll Azure."""
     return _SILENT_AFTER if sees_polls else _SILENT_AFTER_UNSEEN
-
-
-def _last_call(caller: Caller, client: Caller | None) -> datetime:
-    return max(each.last_call for each in (caller, client) if each)
