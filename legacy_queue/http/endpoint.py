@@ -203,8 +203,12 @@ class Endpoint:
 
     def refusal(self, identity: Identity | None, lacking: str) -> InsufficientScopes:
         """The error for a caller that lacks these scopes."""
-        caller = identity.log_name if identity else "a request without credentials"
-        return InsufficientScopes(f"{caller} may not call {self.name}: it lacks {lacking}")
+        if identity:
+            return InsufficientScopes(f"{identity.log_name} may not call {self.name}: it lacks {lacking}")
+        return InsufficientScopes(
+            f"a request without credentials may not call {self.name}: sign it with the "
+            f"credentials of a client. It lacks {lacking}"
+        )
 
 
 def _declared_by(

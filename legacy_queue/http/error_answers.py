@@ -56,10 +56,10 @@ def _translated(error: HTTPException, record: RequestRecord) -> QueueError:
                 f"{service[1]} is another service: expected {' or '.join(_SERVED)}. With --legacy-stubs this "
                 "server also answers some calls to auth and purge-cache"
             )
-        return ResourceNotFound(
-            f"there is no {record.method} {record.path[:200]}: expected an endpoint that "
-            "/references/queue/v1/api.json lists"
-        )
+        name = "control" if record.path.startswith(("/control/", "/inspect/")) else "queue"
+        methods = sorted({*(getattr(error, "valid_methods", None) or ())} - {"HEAD", "OPTIONS"})
+        known = " or ".join(methods) or f"an endpoint that /references/{name}/v1/api.json lists"
+        return ResourceNotFound(f"there is no {record.method} {record.path[:200]}: expected {known}")
     return InvalidRequestArguments(f"the request cannot be read: {error.name}")
 
 

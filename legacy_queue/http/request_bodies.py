@@ -19,7 +19,7 @@ import jsonschema_rs
 
 from legacy_queue.cooperation import yielding
 from legacy_queue.domain.errors import InputValidationError, MalformedPayload
-from legacy_queue.domain.ids import IN_WORDS
+from legacy_queue.http.parameters import in_words
 from legacy_queue.http.schemas import SCHEMAS
 from legacy_queue.ports import Waiter
 
@@ -42,8 +42,6 @@ _TOO_NESTED = (
 _MAX_ERRORS = 20
 _Kind = jsonschema_rs.ValidationErrorKind
 _EXPECTED: Mapping[type, str] = {
-    _Kind.Type: "expected the type {0.types[0]}",
-    _Kind.Format: "expected a valid {0.format}",
     _Kind.MaxLength: "expected at most {0.limit} characters",
     _Kind.Maximum: "expected at most {0.limit}",
     _Kind.Minimum: "expected at least {0.limit}",
@@ -53,9 +51,10 @@ _EXPECTED: Mapping[type, str] = {
     _Kind.MinProperties: "too few properties: expected at least {0.limit}",
     _Kind.MaxProperties: "too many properties: expected at most {0.limit}",
     _Kind.UniqueItems: "an item occurs twice: expected each item once",
-    _Kind.Required: '"{0.property}" is missing',
+    _Kind.Required: "the property {0.property} is missing",  # not quoted: the log hides what is quoted
     _Kind.FalseSchema: "expected none for this storageType",
 }
+_FORMATS = {"date-time": "a time such as 2026-11-28T18:40:12.000Z", "email": "an email address"}
 _LARGE = 32 * 1024  # bytes; a larger body is parsed in a thread of its own, and only its first error is shown
 _OUTLINE = 5000  # values of a large body that are searched for that error
 _PARTS_AT_ONCE = 100  # parts of indented JSON; a deeply nested part takes 70 µs
@@ -152,8 +151,11 @@ def _expected(error: jsonschema_rs.ValidationError) -> str:
         case _Kind.Constant(expected_value=value):
             return f"expected {json.dumps(value)}"
         case _Kind.Pattern(pattern=pattern):
-            words = IN_WORDS.get(pattern[1:-1])  # without ^ and $
-            return f"expected {words}" if words else f'expected a match of "{pattern}"'
+            return f"expected {in_words(pattern)}"
+        case _Kind.Type(types=[kind, *_]):
+            return f"expected {'an' if kind[0] in 'aio' else 'a'} {kind}"
+        case _Kind.Format(format=name):
+            return f"expected {_FORMATS.get(name, name)}"
         case _Kind.AdditionalProperties(unexpected=names):  # quoted, as whatever a client sent
             return f"unknown property {', '.join(map(repr, names))}"
         case kind:

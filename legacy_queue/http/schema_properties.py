@@ -49,6 +49,8 @@ def each(names: str, schema: Schema) -> dict[str, Schema]:
 REASONS = "worker-shutdown malformed-payload resource-unavailable internal-error superseded intermittent-task"
 MAX_PARTS = 10_000  # of one blob
 URL = "https?://[!-~]+"
+ASCII = "[ -~]+"
+SHA256 = "[0-9a-fA-F]{64}"
 SOURCE = "(?:(?:https?|ssh)://|git@)[!-~]+"
 RUN_STATES = "pending running completed failed exception"
 POOL = "provisionerId workerType"
@@ -74,7 +76,7 @@ PROPERTIES: dict[str, Schema] = {
     **each("payload extra", {"type": "object"}),
     **each("blockers inTheWay toBeMoved", array(STRING)),
     **each("size contentLength transferLength", integer(2**53)),
-    **each("sha256 contentSha256 transferSha256", text(64, "[0-9a-fA-F]{64}")),
+    **each("sha256 contentSha256 transferSha256", text(64, SHA256)),
     "version": {"enum": [1]},
     "alive": {"const": True},
     "uptime": {"type": "number"},
@@ -84,11 +86,11 @@ PROPERTIES: dict[str, Schema] = {
     "source": text(4096, SOURCE),
     "dependencies": unique(identifier(TASK_ID, 22), MAX_DEPENDENCIES),
     "requires": enum("all-completed all-resolved"),
-    "routes": unique(text(249, "[ -~]+"), 64),
+    "routes": unique(text(249, ASCII), 64),
     **each("priority oldPriority newPriority", {"enum": [*PRIORITIES]}),
     "taskIds": {"type": "array", "items": identifier(TASK_ID, 22), "uniqueItems": True},
     "retries": integer(49),
-    "scopes": array(text(4096, "[ -~]+"), maxItems=10_000),  # more do not fit into 30 KiB of JSON
+    "scopes": array(text(4096, ASCII), maxItems=10_000),  # more do not fit into 30 KiB of JSON
     "tags": {"type": "object", "maxProperties": 1_000, "additionalProperties": text(4096)},
     # of runs and claims
     "runId": integer(1000),

@@ -13,6 +13,7 @@ from legacy_queue.domain.call_statistics import METHODS
 from legacy_queue.domain.ids import IDENTIFIER
 from legacy_queue.domain.priority import PRIORITIES
 from legacy_queue.http.schema_properties import (
+    ASCII,
     DEFAULTED,
     DEFINITION,
     MAX_PARTS,
@@ -97,7 +98,7 @@ def _artifact_request(reasons: str, **optional: str) -> Schema:
             **optional,
         },
         contentType=CONTENT_TYPE,
-        artifact=text(1024, "[ -~]+"),
+        artifact=text(1024, ASCII),
         parts=array(object_of("sha256 size"), minItems=1, maxItems=MAX_PARTS),
         url=text(4096, URL),
         reason=enum(reasons),

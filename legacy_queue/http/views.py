@@ -24,12 +24,11 @@ from legacy_queue.domain.errors import (
 )
 from legacy_queue.domain.formats_of_2018 import BY_PATH
 from legacy_queue.domain.hawk import SignedRequest
-from legacy_queue.domain.ids import IN_WORDS
 from legacy_queue.domain.json_bytes import to_json
 from legacy_queue.domain.scopes import may_satisfy, reference
 from legacy_queue.http.endpoint import Call, Endpoint
 from legacy_queue.http.fault_injection import FaultInjection
-from legacy_queue.http.parameters import PARAMETERS
+from legacy_queue.http.parameters import PARAMETERS, in_words
 from legacy_queue.http.request_bodies import MAX_BODY, form, parse, validate, without_blocking
 from legacy_queue.http.request_log import Environ, RequestRecord, record_of
 from legacy_queue.http.schemas import SCHEMAS
@@ -120,7 +119,7 @@ class EndpointViews:
         is_todays = shape == "today" or (shape == BY_PATH and not _is_of_2018(environ))
         for name, value in (*params.items(), *query.items()):
             if not _PATTERNS[name].fullmatch(value):
-                expected = IN_WORDS.get(PARAMETERS[name], PARAMETERS[name])
+                expected = in_words(PARAMETERS[name])
                 raise InvalidRequestArguments(f"{name} is {value[:200]!r}: expected {expected}")
         if "taskQueueId" in params:
             params |= zip(("provisionerId", "workerType"), params["taskQueueId"].split("/"), strict=True)

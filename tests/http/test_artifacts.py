@@ -155,7 +155,7 @@ def test_a_public_link_does_not_open_a_private_target(queue: Queue, call: str) -
 REFUSED: list[tuple[Any, str]] = [
     ([], "body"),
     ({"storageType": "gcs"}, "expected one of s3, azure, blob, object, reference, link, error"),
-    (artifact_body("s3", contentType=None), '"contentType" is missing'),
+    (artifact_body("s3", contentType=None), "the property contentType is missing"),
     (artifact_body("s3", expires="tomorrow"), "body/expires"),
     (artifact_body("s3", contentType="text/plain\r\nx: y"), "body/contentType"),
     (artifact_body("reference", url="javascript:alert(1)"), "body/url"),

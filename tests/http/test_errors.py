@@ -216,3 +216,10 @@ def test_the_error_for_a_path_of_another_service_says_so(queue: Queue) -> None:
     for path in ("/api/queue/v1/nothing", "/api/object/v1/nothing", "/api/"):
         answer = queue.send("GET", path, credentials=None)
         refused(answer, 404, "ResourceNotFound", f"there is no GET {path}: ")
+    for method, path, expected in (
+        ("POST", "/v1/ping", "GET"),
+        ("GET", "/control/v1/nothing", "an endpoint that /references/control/v1/api.json lists"),
+        ("GET", "/v1/nothing", "an endpoint that /references/queue/v1/api.json lists"),
+    ):
+        answer = queue.send(method, path, credentials=None)
+        refused(answer, 404, "ResourceNotFound", f"there is no {method} {path}: expected {expected}")

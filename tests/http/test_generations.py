@@ -63,7 +63,7 @@ def test_todays_clients_can_create_a_task_with_more_than_100_dependencies(queue:
         ("createArtifact", artifact_body("s3", **LENGTH), TODAY, "body/contentLength"),
         ("createArtifact", artifact_body("object", **LENGTH), TODAY, "body/contentLength"),
         ("createArtifact", UNREADABLE, TODAY, 'body/reason is "file-not-readable-on-worker"'),
-        ("declareWorker", {}, OF_2018, '"expires" is missing'),
+        ("declareWorker", {}, OF_2018, "the property expires is missing"),
     ],
 )
 def test_the_path_decides_which_bodies_are_accepted(
@@ -95,7 +95,7 @@ def test_todays_lists_show_the_length_of_an_artifact_unless_a_setting_asks_for_t
 
 def test_todays_path_for_the_count_of_pending_tasks_accepts_only_todays_task_queue_ids(queue: Queue) -> None:
     answer = queue.send("GET", f"{TODAY}/pending/1%2F1", credentials=None)
-    refused(answer, 400, "InvalidRequestArguments", "'1/1'", "as in today's queue")
+    refused(answer, 400, "InvalidRequestArguments", "'1/1': today's clients must name", "lowercase")
     succeeded(queue.send("GET", f"{OF_2018}/pending/1%2F1", credentials=None))
 
 

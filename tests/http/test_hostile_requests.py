@@ -97,6 +97,21 @@ def test_an_invalid_task_id_group_id_or_run_id_is_refused(queue: Queue) -> None:
             assert answer.get_json()["requestInfo"]["params"] == params
 
 
+WORDS = [
+    ("/v1/provisioners?limit=0", "limit is '0': expected a number from 1 to 1000"),
+    ("/inspect/v1/tasks?state=new", "state is 'new': expected one of all, unresolved, unscheduled, pending"),
+    (f"/v1/task/{TASK_ID}/artifacts/public/%C3%A9", "name is 'public/é': expected 1 to 1024 printable ASCII"),
+    ("/v1/task-queues/a", "taskQueueId is 'a': expected <provisionerId>/<workerType>, each 1 to 38 letters"),
+]
+
+
+@pytest.mark.parametrize(("target", "message"), WORDS)
+def test_the_error_of_a_wrong_parameter_says_in_words_what_was_expected(
+    queue: Queue, target: str, message: str
+) -> None:
+    refused(queue.send("GET", target), 400, "InvalidRequestArguments", message)
+
+
 @pytest.mark.parametrize("escape", ["%", "%2", "%zz", "%2g", "a%2F%"])
 def test_an_incomplete_percent_escape_in_a_path_or_a_query_is_refused(queue: Queue, escape: str) -> None:
     for target in (f"/v1/task/{escape}", f"/v1/ping?limit={escape}"):

@@ -260,7 +260,7 @@ REFUSED: list[tuple[str, dict[str, Any]]] = [
         for value in (*values, None)
         if value or name != "unknown"
     ),
-    *((f'"{name}"', {name: None}) for name in REQUIRED),
+    *((f"the property {name} is missing", {name: None}) for name in REQUIRED),
 ]
 
 

@@ -12,6 +12,7 @@ from legacy_queue.domain.times import format_time
 from legacy_queue.domain.worker_record import PoolPath, WorkerRecord
 from legacy_queue.http.endpoint import Call, Reply, endpoint
 from legacy_queue.http.paging import PAGED, page_answer, path_page_answer
+from legacy_queue.http.parameters import in_words
 
 _QUEUES = "/task-queues"
 _QUEUE = f"{_QUEUES}/<taskQueueId>"
@@ -39,7 +40,7 @@ def pending_tasks(call: Call) -> Reply:
     task_queue_id = call.params.get("taskQueueId")
     if call.is_todays and task_queue_id and not re.fullmatch(TODAYS_TASK_QUEUE_ID, task_queue_id):
         raise InvalidRequestArguments(
-            f"taskQueueId is {task_queue_id!r}: expected {TODAYS_TASK_QUEUE_ID}, as in today's queue"
+            f"taskQueueId is {task_queue_id!r}: today's clients must name {in_words(TODAYS_TASK_QUEUE_ID)}"
         )
     wire = _counts(call, ["/".join(call.pool)])[0]
     del wire["claimedTasks"]
