@@ -159,7 +159,8 @@ def _unscheduled(task: Task, facts: Facts) -> Iterator[Wait]:
         if not state or (requires == "all-completed" and state in ("failed", "exception"))
     }
     if wrong:
-        why = f"These dependencies did not end as {requires} requires: {_states(wrong)}."
+        end = requires.removeprefix("all-")
+        why = f"All its dependencies must be {end}, but these will not be: {_states(wrong)}."
         why = f"{why} Rerun them, or call scheduleTask for this task."
         yield Wait("dependency-failed", why)
     if going_on:
