@@ -63,7 +63,7 @@ def conform(
     if protocol not in (None, *PROTOCOLS):
         raise ValueError(f"there is no protocol {protocol!r}: expected one of {', '.join(PROTOCOLS)}")
     if protocol:
-        _asked(protocol, rules)
+        _rules_of(protocol, rules)
     begun = monotonic()
     claim = claim or (LONG_CLAIM if payloads is FORMS["generic-worker"] else CLAIM)
     logs: list[Log] = []
@@ -98,7 +98,7 @@ def conform(
     spoken = protocol or found()
     if (found() in POLLS) != (spoken in POLLS):
         raise ValueError(f"the worker speaks the protocol {found()}, not {spoken}")
-    asked = _asked(spoken, rules)
+    asked = _rules_of(spoken, rules)
     left = [each for each in others if each in chosen and spoken in each.protocols]
     progress(1, 1 + len(left), f"situations: {first.name}")
     with ThreadPoolExecutor(_MAX_CONCURRENT) as threads:
@@ -106,7 +106,7 @@ def conform(
     return replace(judge(spoken, logs, asked, monotonic() - begun, rules, troubles), histories=histories)
 
 
-def _asked(protocol: str, chosen: Sequence[str]) -> list[Rule]:
+def _rules_of(protocol: str, chosen: Sequence[str]) -> list[Rule]:
     """The rules of the protocol. Raises ValueError if a chosen rule is not among them."""
     asked = [rule for rule in RULES if protocol in rule.protocols]
     for rule in (each for each in RULES if each.id in chosen and each not in asked):
@@ -136,7 +136,7 @@ def observe(journal: Sequence[Mapping[str, Any]], pool: str | None = None) -> li
     if not logs:
         raise ValueError(f"no worker of {chosen} has claimed a task")
     return [
-        replace(judge(protocol, [log], _asked(protocol, ())), worker=f"{log.worker} of {chosen}")
+        replace(judge(protocol, [log], _rules_of(protocol, ())), worker=f"{log.worker} of {chosen}")
         for log in logs
         for protocol in [spoken_protocol(log.requests)]
     ]

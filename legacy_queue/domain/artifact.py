@@ -17,7 +17,7 @@ from legacy_queue.domain.events import Event, task_event
 from legacy_queue.domain.ids import RUN_ID, TASK_ID, RunKey, slugid
 from legacy_queue.domain.outcome import Outcome
 from legacy_queue.domain.task import Task
-from legacy_queue.domain.times import epoch_milliseconds, format_time, given, parse_time
+from legacy_queue.domain.times import epoch_milliseconds, format_time, parse_field, parse_time
 
 UPLOAD = "upload"  # the name of a request to a signed URL of an artifact
 MAX_UPLOAD_SIZE = 5 * 1024**3  # bytes in one request, as in S3
@@ -240,7 +240,7 @@ def requested_artifact(
     task: Task, run_id: int, name: str, body: Mapping[str, Any], now: datetime
 ) -> Artifact:
     """Returns the artifact that a valid createArtifact asks for. Raises InputError and InputTooLarge."""
-    expires = given(body, "expires", parse_time)
+    expires = parse_field(body, "expires", parse_time)
     latest = task.definition.expires
     if expires <= now - CREATED_UNTIL_AFTER_EXPIRY or expires > latest:
         raise InputError(

@@ -100,7 +100,7 @@ class Caller:
         return self.worker.quarantine_until if self.worker and self.worker.is_quarantined(now) else None
 
 
-def with_polls(callers: Sequence[Caller]) -> list[Caller]:
+def merge_clients(callers: Sequence[Caller]) -> list[Caller]:
     """Returns the callers, with a client and its worker as one.
 
     If a client claimed for one worker only, it is left out, and its calls are added to the worker's.

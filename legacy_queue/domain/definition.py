@@ -12,7 +12,7 @@ from typing import Any, Generic, Self, TypeVar
 
 from legacy_queue.domain.errors import InputError, InputTooLarge, RequestConflict
 from legacy_queue.domain.json_bytes import to_json
-from legacy_queue.domain.times import format_time, given, parse_time
+from legacy_queue.domain.times import format_time, parse_field, parse_time
 
 CLOCK_DRIFT = timedelta(minutes=15)
 MAX_DEADLINE = timedelta(days=5)
@@ -96,7 +96,7 @@ class TaskDefinition:
     def from_wire(cls, task_id: str, body: Mapping[str, Any], now: datetime) -> Self:
         """Fills in the defaults and checks the rules. Raises InputError or InputTooLarge."""
         pool = dict(zip(("provisionerId", "workerType"), pool_in(body), strict=True))
-        times = {name: given(body, name, parse_time) for name in _TIMES if name in body}
+        times = {name: parse_field(body, name, parse_time) for name in _TIMES if name in body}
         try:
             times.setdefault("expires", times["deadline"] + timedelta(days=365))
         except OverflowError:

@@ -21,7 +21,7 @@ def next_due_of(last_run: Run | None, deadline: datetime) -> datetime:
     return min(deadline, last_run.taken_until) if last_run and last_run.taken_until else deadline
 
 
-def is_due(since: datetime, last_pass: datetime | None, now: datetime) -> bool:
+def is_look_due(since: datetime, last_pass: datetime | None, now: datetime) -> bool:
     """Whether the sweeper must look, in this pass, at a task that has waited since then.
 
     It looks after 10, 20, 40 minutes and so on. ``last_pass`` is the time of the previous pass.

@@ -12,7 +12,7 @@ from legacy_queue.domain.artifact import ObjectArtifact
 from legacy_queue.domain.authentication import Client, create_temporary_credentials
 from legacy_queue.domain.errors import InputError, NoMatchingMethod, RequestConflict
 from legacy_queue.domain.ids import RUN_ID, TASK_ID, slugid
-from legacy_queue.domain.times import format_time, given, parse_time
+from legacy_queue.domain.times import format_time, parse_field, parse_time
 
 OBJECT_NAME = rf"t/{TASK_ID}/{RUN_ID}/[ -~]{{1,1024}}"
 DOWNLOAD_METHODS = ("getUrl", "simple")  # the preferred method first
@@ -68,7 +68,7 @@ def check_upload(artifact: ObjectArtifact, body: Mapping[str, Any]) -> None:
         raise RequestConflict(
             f"object {name!r} has another uploadId: use the one in the answer of createArtifact"
         )
-    if "expires" in body and given(body, "expires", parse_time) != artifact.expires:
+    if "expires" in body and parse_field(body, "expires", parse_time) != artifact.expires:
         expires = format_time(artifact.expires)
         raise RequestConflict(f"object {name!r} expires at {expires}, not at {body['expires']}")
 

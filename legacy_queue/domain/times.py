@@ -47,7 +47,7 @@ def parse_duration(text: str) -> timedelta:
     return timedelta(days, seconds, 0, milliseconds, minutes, hours)
 
 
-def given(body: Mapping[str, Any], name: str, parse: Callable[[str], Parsed]) -> Parsed:
+def parse_field(body: Mapping[str, Any], name: str, parse: Callable[[str], Parsed]) -> Parsed:
     """Returns the time or duration of that name in a body. Raises InputError."""
     try:
         return parse(body[name])

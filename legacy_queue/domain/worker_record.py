@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Self
 
 from legacy_queue.domain.ids import RunKey
 from legacy_queue.domain.task import Worker
-from legacy_queue.domain.times import format_time, given, parse_time
+from legacy_queue.domain.times import format_time, parse_field, parse_time
 
 ID_NAMES = ("provisionerId", "workerType", "workerGroup", "workerId")
 STABILITIES = ("experimental", "stable", "deprecated")
@@ -151,7 +151,7 @@ class WorkerRecord:
         if "actions" in body:
             changes["actions"] = tuple(body["actions"])
         if "expires" in body:
-            changes["expires"] = max(now, given(body, "expires", parse_time))
+            changes["expires"] = max(now, parse_field(body, "expires", parse_time))
         return replace(self, **changes)
 
     def active_by_declaration(self, now: datetime) -> Self:

@@ -12,7 +12,7 @@ from legacy_queue.stores.blobs import Blobs
 from legacy_queue.stores.dependency_store import DependencyStore, Dependent
 from legacy_queue.stores.group_store import ActiveTask, Group, GroupStore, Sealed
 from legacy_queue.stores.open_tasks import OpenTasks
-from legacy_queue.stores.process_store import Name, ProcessRow, ProcessStore
+from legacy_queue.stores.process_store import NamedTask, ProcessRow, ProcessStore
 from legacy_queue.stores.table_rows import ExpiringRows
 from legacy_queue.stores.task_store import StoredTask, TaskStore
 from legacy_queue.stores.work_queues import WorkQueues

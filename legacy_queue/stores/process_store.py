@@ -29,7 +29,7 @@ _KEY = "process"
 
 
 @dataclass(frozen=True)
-class Name:
+class NamedTask:
     """A task that a process names in its row. Effects of its transitions since ``since`` may be missing."""
 
     task_id: str
@@ -37,7 +37,7 @@ class Name:
     # the group that the task joins while it is created; "" for none
     task_group_id: str = ""
 
-    def includes(self, other: "Name") -> bool:
+    def includes(self, other: "NamedTask") -> bool:
         """Whether repeating the effects of this name also repeats those of the other."""
         return self.since <= other.since and other.task_group_id in ("", self.task_group_id)
 
@@ -48,7 +48,7 @@ class ProcessRow:
 
     process: str
     # the tasks that its calls may be about to write, or whose effects it still owes
-    names: Sequence[Name] = ()
+    names: Sequence[NamedTask] = ()
     # the effects of all its writes up to this number are applied
     settled: int = 0
     # the dead processes whose work it continues, with the number of the last settled write of each
@@ -121,7 +121,7 @@ def _stored(row: Row) -> ProcessRow:
     content: dict[str, Any] = json_in("owed", row)
     (has_ended,) = properties(row, hasEnded=bool)
     names = [
-        Name(slugid_in(task_id), parse_time(since), group and slugid_in(group))
+        NamedTask(slugid_in(task_id), parse_time(since), group and slugid_in(group))
         for task_id, since, group in of_kind(list, content["names"])
     ]
     settled = of_kind(int, content["settled"])

@@ -87,7 +87,7 @@ class TaskStore(ExpiringRows):
         self._update_open_tasks(task)
         return self._store_in_cache(stored, values)
 
-    def bar(self, task_id: str, expires: datetime) -> bool:
+    def prevent_creation(self, task_id: str, expires: datetime) -> bool:
         """Let no task of this id be created before ``expires``. Returns False if there already is one."""
         with suppress(AlreadyExists):
             self._table.insert(task_id, TASK_KEY, {"state": _BARRED, "expires": expires})

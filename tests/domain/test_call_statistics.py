@@ -4,7 +4,7 @@ from legacy_queue.domain.call_statistics import (
     Calls,
     CallStatistics,
     caller_name,
-    with_polls,
+    merge_clients,
 )
 from legacy_queue.domain.worker_record import WorkerPath, WorkerRecord
 from tests.domain.sample_tasks import DAY, HOUR, NOW, SECOND
@@ -34,12 +34,12 @@ def test_the_polls_of_a_client_that_claims_for_only_one_worker_count_for_this_wo
     polls = CallStatistics({("pollTaskUrls", ()): Calls(1, NOW, NOW + HOUR)})
     client, elsewhere = Caller(*POOL, "client", polls), Caller("p", "w", "client", polls)
     one, other = worker("one", "client"), worker("other", "another")
-    first, merged, last = with_polls([client, elsewhere, one, other])
+    first, merged, last = merge_clients([client, elsewhere, one, other])
     assert (first, last) == (elsewhere, other)
     assert merged.statistics.calls == {**polls.calls, **one.statistics.calls}
     assert (merged.worker, merged.last_call) == (one.worker, NOW + HOUR)
     shared = [client, one, worker("other", "client")]
-    assert with_polls(shared) == shared
+    assert merge_clients(shared) == shared
 
 
 def test_a_caller_is_named_after_its_client_id_without_the_task_part() -> None:

@@ -218,7 +218,9 @@ def test_a_task_that_is_created_while_its_group_is_canceled_is_canceled_too(harn
         dying.tasks.create(late, body())
     harness.services.groups.seal(GROUP)
     task = replace(harness.task(GROUP), task_id=late)
-    replica = harness.replica(FaultAt(0, of="bar", before=lambda: harness.storage.tasks.insert(task, "")))
+    replica = harness.replica(
+        FaultAt(0, of="prevent_creation", before=lambda: harness.storage.tasks.insert(task, ""))
+    )
     assert sorted(replica.group_changes.cancel(GROUP)) == sorted([GROUP, late])
 
 

@@ -12,7 +12,7 @@ import pytest
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.events import EVER
 from legacy_queue.services.process.ledger import Ledger, Look
-from legacy_queue.stores.process_store import Name
+from legacy_queue.stores.process_store import NamedTask
 from tests.domain.sample_tasks import HOUR, MINUTE, NOW, SECOND
 from tests.memory_server import FakeClock
 from tests.services.processes import GROUP
@@ -74,7 +74,7 @@ def test_a_task_is_named_once_for_all_that_is_owed_to_it(ledger: ClockedLedger) 
     ledger.open(A, NOW, GROUP)
     ledger.open(A, NOW + MINUTE)
     ledger.open(B, NOW, is_named=False)
-    assert ledger.names()[0] == [Name(A, NOW, GROUP)]
+    assert ledger.names()[0] == [NamedTask(A, NOW, GROUP)]
 
 
 def test_a_marked_task_is_not_named_and_does_not_keep_later_writes_from_being_settled(
@@ -116,7 +116,7 @@ def test_one_look_covers_all_that_is_owed_to_a_task(ledger: ClockedLedger) -> No
 
 
 def test_what_a_dead_process_owed_is_repeated_immediately_and_only_once(ledger: ClockedLedger) -> None:
-    names = [Name(A, NOW), Name(A, NOW, GROUP), Name(B, NOW)]
+    names = [NamedTask(A, NOW), NamedTask(A, NOW, GROUP), NamedTask(B, NOW)]
     for _ in range(2):
         ledger.inherit(names)
     assert {name.task_id for name in ledger.names()[0]} == {A, B}
@@ -127,7 +127,7 @@ def test_what_a_dead_process_owed_is_repeated_immediately_and_only_once(ledger: 
 
 
 def test_a_marked_task_of_a_dead_process_is_not_named(ledger: ClockedLedger) -> None:
-    ledger.inherit([Name(A, EVER)], is_marked=True)
+    ledger.inherit([NamedTask(A, EVER)], is_marked=True)
     assert ledger.names() == ([], 1)
     [look] = ledger.looks()
     assert look.is_marked

@@ -15,7 +15,7 @@ from legacy_queue.domain.events import EVER
 from legacy_queue.ports import Corrupt
 from legacy_queue.services.process.ledger import Owed
 from legacy_queue.services.process.liveness import BEAT, DEAD_AFTER, READ_EVERY, TRUSTED_FOR
-from legacy_queue.stores.process_store import Name
+from legacy_queue.stores.process_store import NamedTask
 from tests.domain.sample_tasks import DAY, HOUR, MINUTE, NOW, SECOND
 from tests.memory_server import FakeClock
 from tests.services.fake_ports import CallRecorder, Crash, FaultAt
@@ -38,7 +38,7 @@ def test_a_task_is_named_before_the_call_may_write_it(world: World) -> None:
     process = world.process()
     process.begin(A, NOW - SECOND, GROUP)
     process.begin(B)
-    assert world.rows()["p1"].names == [Name(A, NOW - SECOND, GROUP), Name(B, NOW)]
+    assert world.rows()["p1"].names == [NamedTask(A, NOW - SECOND, GROUP), NamedTask(B, NOW)]
 
 
 def test_a_row_that_names_the_task_is_not_written_again_until_it_is_old(world: World) -> None:
@@ -66,7 +66,7 @@ def test_a_new_member_needs_no_name_because_its_own_row_shows_it(world: World) -
     process.begin(B, needs_name=False)
     assert (calls.names, world.rows()["p1"].names) == (["write"], [])
     process.processes.name_all([owed])
-    assert world.rows()["p1"].names == [Name(A, NOW)]
+    assert world.rows()["p1"].names == [NamedTask(A, NOW)]
 
 
 def test_if_naming_a_member_fails_the_next_try_names_it(world: World) -> None:
@@ -75,7 +75,7 @@ def test_if_naming_a_member_fails_the_next_try_names_it(world: World) -> None:
     with pytest.raises(ServiceUnavailable):
         process.processes.name_all([owed])
     process.processes.name_all([owed])
-    assert world.rows()["p1"].names == [Name(A, NOW)]
+    assert world.rows()["p1"].names == [NamedTask(A, NOW)]
 
 
 def test_a_task_stays_named_until_the_row_is_written_again(world: World) -> None:
@@ -83,9 +83,9 @@ def test_a_task_stays_named_until_the_row_is_written_again(world: World) -> None
     process = world.process(calls)
     for _ in range(2):
         process.do(A, group=GROUP)
-    assert (calls.names, world.rows()["p1"].names) == (["write"], [Name(A, NOW, GROUP)])
+    assert (calls.names, world.rows()["p1"].names) == (["write"], [NamedTask(A, NOW, GROUP)])
     process.do(B)
-    assert world.rows()["p1"].names == [Name(B, NOW)]
+    assert world.rows()["p1"].names == [NamedTask(B, NOW)]
     process.do(A)
     assert calls.names == ["write"] * 3
 
@@ -156,7 +156,7 @@ def test_a_process_that_renews_its_row_is_never_taken_over(world: World) -> None
     one.begin(A)
     world.pass_by(120, one, other)
     assert (other.looks(), other.processes.departures) == ([], 0)
-    assert world.rows()["p1"].names == [Name(A, NOW)]
+    assert world.rows()["p1"].names == [NamedTask(A, NOW)]
 
 
 def test_a_process_that_hands_over_is_taken_over_at_the_next_reading(world: World) -> None:
@@ -181,7 +181,7 @@ def test_a_process_that_was_taken_for_dead_writes_its_row_again(world: World) ->
     world.pass_by(DEAD_AFTER / SECOND + 1, heir)
     assert "p1" not in world.rows()
     still.begin(A)
-    assert world.rows()["p1"].names == [Name(A, NOW)]
+    assert world.rows()["p1"].names == [NamedTask(A, NOW)]
     heir.processes.read_others()
     assert [row.process for row in heir.processes.others()] == ["p1"]
 

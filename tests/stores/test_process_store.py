@@ -11,7 +11,7 @@ from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.ports import Changed, Corrupt
 from legacy_queue.ports.table import Table
 from legacy_queue.stores import ProcessRow, ProcessStore, Storage
-from legacy_queue.stores.process_store import Name
+from legacy_queue.stores.process_store import NamedTask
 from tests.domain.sample_tasks import NOW, SECOND
 from tests.memory_server import FakeClock
 
@@ -26,7 +26,9 @@ def table(backend: Backend) -> Table:
 def test_other_processes_read_the_last_version_of_a_row(
     storage: Storage, other: Storage, queue: WorkQueue
 ) -> None:
-    names = [Name(slugid(), NOW + number * SECOND, slugid() if number % 2 else "") for number in range(2000)]
+    names = [
+        NamedTask(slugid(), NOW + number * SECOND, slugid() if number % 2 else "") for number in range(2000)
+    ]
     name = storage.processes.process
     row = ProcessRow(name, names, 7, {"dead": 3}, {queue: 12}, has_ended=True)
     for written in (replace(row, settled=6), row):

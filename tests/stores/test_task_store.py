@@ -59,17 +59,17 @@ def test_a_barred_task_id_cannot_be_used_and_no_task_is_found_under_it(
     storage: Storage, other: Storage
 ) -> None:
     task = new_task()
-    assert storage.tasks.bar(task.task_id, NOW + 30 * DAY)
-    assert other.tasks.bar(task.task_id, NOW + 30 * DAY)
+    assert storage.tasks.prevent_creation(task.task_id, NOW + 30 * DAY)
+    assert other.tasks.prevent_creation(task.task_id, NOW + 30 * DAY)
     with pytest.raises(AlreadyExists):
         other.tasks.insert(task, "")
     assert other.tasks.load(task.task_id) is None
     assert unresolved(storage.tasks, 1000) == []
     remove_all_expired(storage.tasks, NOW + 30 * DAY)
-    assert storage.tasks.bar(task.task_id, NOW)
+    assert storage.tasks.prevent_creation(task.task_id, NOW)
     remove_all_expired(storage.tasks, NOW + 31 * DAY)
     assert storage.tasks.insert(task, "").task == task
-    assert not other.tasks.bar(task.task_id, NOW)
+    assert not other.tasks.prevent_creation(task.task_id, NOW)
 
 
 def test_a_task_names_the_write_that_last_had_effects(storage: Storage, other: Storage) -> None:
@@ -137,7 +137,7 @@ def test_tasks_are_removed_once_they_are_resolved_and_have_expired(storage: Stor
 def test_a_search_by_state_lists_the_newest_task_first_if_the_storage_knows_the_age(storage: Storage) -> None:
     states = ["unscheduled", "pending", "running", "completed", "failed", "exception"]
     stored = {storage.tasks.insert(task_in(state), "").task.task_id: state for state in states}
-    storage.tasks.bar(TASK_ID, NOW + DAY)
+    storage.tasks.prevent_creation(TASK_ID, NOW + DAY)
 
     def found(state: str) -> list[str]:
         listed = pages(lambda after: storage.tasks.search(state, "", after, 2))

@@ -19,7 +19,13 @@ from azure.data.tables import TableServiceClient
 from azure.storage.blob import BlobServiceClient
 from azure.storage.queue import QueueServiceClient
 
-from legacy_queue.adapters.azure.access import Access, AzureUrlSigner, StorageToken, delegation_key, parsed
+from legacy_queue.adapters.azure.access import (
+    Access,
+    AzureUrlSigner,
+    StorageToken,
+    delegation_key,
+    parse_connection_string,
+)
 from legacy_queue.adapters.azure.azure_blob import DOWNLOADED, AzureBlobContainer
 from legacy_queue.adapters.azure.azure_queue import AzureQueue
 from legacy_queue.adapters.azure.azure_table import AzureTable
@@ -75,7 +81,9 @@ class AzureAccount(StorageAccount):
         a URL is invalid, or if there is no account key.
         """
         self.operations: Counter[tuple[str, str]] = Counter()
-        account, urls, credential, key = parsed(access) if isinstance(access, str) else access
+        account, urls, credential, key = (
+            parse_connection_string(access) if isinstance(access, str) else access
+        )
         names = ("queue", "table", "blob")
         self.endpoints: dict[str, str] = {name: at.rstrip("/") for name, at in zip(names, urls, strict=True)}
         self._transports = {name: transport(name, at, self.operations) for name, at in self.endpoints.items()}

@@ -41,7 +41,7 @@ class Access(NamedTuple):
     key: str = ""
 
 
-def parsed(connection_string: str) -> Access:
+def parse_connection_string(connection_string: str) -> Access:
     """Return the access of a connection string. Raises ValueError, also if it has no account key."""
     kinds: list[Any] = [QueueServiceClient, TableServiceClient, BlobServiceClient]
     clients = [kind.from_connection_string(connection_string) for kind in kinds]
@@ -69,7 +69,7 @@ def default_access(account: str | None, queue_url: str, table_url: str, blob_url
 
 
 @dataclass(eq=False, repr=False)
-class Renewed:
+class RenewedSecret:
     """A secret that expires. It is fetched again a ``margin`` before that, by one call at a time.
 
     As long as the old secret is valid, other calls use it, even if the fetch fails. ``fetch`` gets the
@@ -112,13 +112,13 @@ class Renewed:
                 raise
 
 
-def delegation_key(service: str, fetch: Callable[[datetime, datetime], Any]) -> Renewed:
+def delegation_key(service: str, fetch: Callable[[datetime, datetime], Any]) -> RenewedSecret:
     """Return the user delegation key of a service. ``fetch`` gets a key that is valid between two times."""
 
     def fetched(now: datetime) -> tuple[Any, datetime]:
         return call(lambda: fetch(now - _CLOCK_SKEW, now + _KEY_LIFE)), now + _KEY_LIFE
 
-    return Renewed(f"user delegation key of {service}s", fetched, _KEY_MARGIN)
+    return RenewedSecret(f"user delegation key of {service}s", fetched, _KEY_MARGIN)
 
 
 class StorageToken:
@@ -133,7 +133,7 @@ class StorageToken:
             token = credential.get_token("https://storage.azure.com/.default")
             return token, datetime.fromtimestamp(token.expires_on, UTC)
 
-        self._token = Renewed("token of Microsoft Entra ID for storage", fetched, _TOKEN_MARGIN)
+        self._token = RenewedSecret("token of Microsoft Entra ID for storage", fetched, _TOKEN_MARGIN)
 
     def get_token(self, *_: str, **__: Any) -> Any:
         """Return an AccessToken. Raises ServiceUnavailable."""
@@ -144,7 +144,7 @@ class StorageToken:
 class AzureUrlSigner(UrlSigner):
     """Signs with the SDK's functions, by the user delegation key or else by the endpoint's key."""
 
-    delegation_key: Renewed | None = None
+    delegation_key: RenewedSecret | None = None
 
     def _queue_sas(self, name: str, permission: str, start: datetime, expiry: datetime, policy: str) -> str:
         common = self._common(permission, start, expiry)

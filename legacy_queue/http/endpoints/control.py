@@ -9,7 +9,7 @@ from typing import Any
 
 from legacy_queue.domain.errors import ResourceNotFound
 from legacy_queue.domain.priority import PRIORITIES, WorkQueue
-from legacy_queue.domain.times import format_time, given, parse_duration
+from legacy_queue.domain.times import format_time, parse_duration, parse_field
 from legacy_queue.http.endpoint import Call, Reply, endpoint
 from legacy_queue.http.request_journal import SELECTORS
 from legacy_queue.http.site import Control, Site
@@ -59,7 +59,7 @@ def move_clock(call: Call) -> Reply:
     clock = _control(call).clock
     match call.body:
         case {"advance": _}:
-            clock.advance(given(call.body, "advance", parse_duration))
+            clock.advance(parse_field(call.body, "advance", parse_duration))
         case {"freeze": _}:
             clock.freeze()
         case _:

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from legacy_queue.domain.scopes import AllOf, AnyOf, ForEach
-from legacy_queue.domain.times import given, parse_time
+from legacy_queue.domain.times import parse_field, parse_time
 from legacy_queue.domain.worker_record import (
     PoolPath,
     ProvisionerPath,
@@ -169,7 +169,7 @@ def quarantine_worker(call: Call) -> Reply:
     runs that it has claimed. If the queue does not know the worker, the answer is 404. ``quarantineInfo``
     says why; the record of the worker keeps it for the last 20 calls, with the client and the time.
     """
-    until = given(call.body, "quarantineUntil", parse_time)
+    until = parse_field(call.body, "quarantineUntil", parse_time)
     info = call.body.get("quarantineInfo", "")
     workers = call.authorize().services.workers
     return workers.quarantine(WorkerPath(*call.params.values()), until, call.client_id, info)

@@ -12,7 +12,7 @@ from flask import Response
 from legacy_queue.domain.errors import InputError, InsufficientScopes
 from legacy_queue.domain.scopes import missing
 from legacy_queue.domain.task import Task
-from legacy_queue.domain.times import MILLISECOND, duration_words, given, parse_time
+from legacy_queue.domain.times import MILLISECOND, duration_words, parse_field, parse_time
 from legacy_queue.http.endpoint import Call, Endpoint, endpoint
 from legacy_queue.http.endpoints.control import move_clock
 from legacy_queue.http.endpoints.groups import change_task_priority
@@ -89,7 +89,7 @@ def act_on_task(call: Call) -> Response:
     elif target is move_clock:
         if not site.control:
             raise InputError("action is clock, but only a server with --control can move its clock")
-        left = given(body, "until", parse_time) - site.control.clock.state().now
+        left = parse_field(body, "until", parse_time) - site.control.clock.state().now
         sent = {"advance": f"{max(left // MILLISECOND, 0) + 1}ms"}
     record_of(call.environ).endpoint = target.name
     target.handler(call.of(target, sent))

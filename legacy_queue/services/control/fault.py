@@ -10,7 +10,7 @@ from typing import Any, Literal
 from legacy_queue.domain.artifact import UPLOAD
 from legacy_queue.domain.errors import InputError
 from legacy_queue.domain.messages import DELETE, RECEIVE
-from legacy_queue.domain.times import given, parse_duration
+from legacy_queue.domain.times import parse_duration, parse_field
 
 MAX_DELAY = timedelta(minutes=10)
 EXPIRED = "expired"
@@ -65,7 +65,7 @@ class Fault:
         """How long signed URLs are valid, from the value of ``sas``. Raises InputError."""
         if self.wire.get("sas", EXPIRED) == EXPIRED:
             return -EXPIRED_URL_AGE
-        return given(self.wire, "sas", parse_duration)
+        return parse_field(self.wire, "sas", parse_duration)
 
     @property
     def is_before(self) -> bool:
@@ -109,7 +109,7 @@ def fault_of(wire: Mapping[str, Any], fault_id: str, seed: int, targets: Iterabl
     name = target.endpoint
     effects = [effect for effect in _EFFECTS if effect in wire]
     effect = effects[0] if effects else None
-    delay = given(wire, "delay", parse_duration) if "delay" in wire else timedelta(0)
+    delay = parse_field(wire, "delay", parse_duration) if "delay" in wire else timedelta(0)
     fault = Fault(fault_id, {"seed": seed, **wire} if "probability" in wire else wire, effect, delay)
     only = _ENDPOINT_OF_EFFECT.get(effect or "", name)
     if len(effects) > 1:

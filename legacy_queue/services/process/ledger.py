@@ -28,7 +28,7 @@ from threading import Condition, Lock
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.events import EVER
 from legacy_queue.ports import Clock
-from legacy_queue.stores.process_store import Name
+from legacy_queue.stores.process_store import NamedTask
 
 _NO_DELAY = timedelta(0)
 _MAX_DUES = 100_000  # tasks for which this process remembers when they are due
@@ -167,7 +167,7 @@ class Ledger:
             self._open[owed.number] = owed
             return owed
 
-    def inherit(self, names: Iterable[Name], *, is_marked: bool = False) -> None:
+    def inherit(self, names: Iterable[NamedTask], *, is_marked: bool = False) -> None:
         """Take over what a dead process owed, and repeat it now. ``is_marked``: the task has the mark."""
         with self._lock:
             for name in names:
@@ -218,13 +218,13 @@ class Ledger:
         owed = self._open.get(number) or self._marked.get(number)
         return owed is None or owed.is_published
 
-    def names(self) -> tuple[list[Name], int]:
+    def names(self) -> tuple[list[NamedTask], int]:
         """Returns the names for the row of this process, and the number of its last settled write."""
         with self._lock:
-            names: dict[str, Name] = {}
+            names: dict[str, NamedTask] = {}
             for owed in self._open.values():
                 if owed.is_named:
-                    name = Name(owed.task_id, owed.since, owed.task_group_id)
+                    name = NamedTask(owed.task_id, owed.since, owed.task_group_id)
                     names[name.task_id] = _both(name, names.get(name.task_id))
             return [*names.values()], next(iter(self._open), self._number + 1) - 1
 
@@ -388,8 +388,8 @@ class Ledger:
         self._dues = dict(kept)
 
 
-def _both(name: Name, other: Name | None) -> Name:
+def _both(name: NamedTask, other: NamedTask | None) -> NamedTask:
     """Returns a name that includes both names of a task. If the groups differ, the sweeper ends the other."""
     if other is None:
         return name
-    return Name(name.task_id, min(name.since, other.since), other.task_group_id or name.task_group_id)
+    return NamedTask(name.task_id, min(name.since, other.since), other.task_group_id or name.task_group_id)

@@ -42,7 +42,7 @@ from legacy_queue.services.process.ledger import Ledger, Owed
 from legacy_queue.services.process.liveness import BEAT, DEAD_AFTER, TRUSTED_FOR
 from legacy_queue.stores import GroupStore, TaskStore
 from legacy_queue.stores.group_commit import GroupCommit
-from legacy_queue.stores.process_store import Name, ProcessRow, ProcessStore
+from legacy_queue.stores.process_store import NamedTask, ProcessRow, ProcessStore
 
 _PAGE = 1000  # rows
 _MAX_CALLS = 100  # calls that share one write of the row
@@ -79,9 +79,9 @@ class Processes:
         self._ledger = ledger
         self._clock = clock
         # calls that wait for a write of the row, each with names that are not in the ledger yet
-        self._writes: GroupCommit[Sequence[Name]] = GroupCommit(self._write, _MAX_CALLS)
+        self._writes: GroupCommit[Sequence[NamedTask]] = GroupCommit(self._write, _MAX_CALLS)
         # the names that are certainly in the row of this process, by taskId, and when the row was written
-        self._named: dict[str, Name] = {}
+        self._named: dict[str, NamedTask] = {}
         self._written = _LONG_AGO
         # what the row says about the offers of this process: see ``offers``
         self._offers: Mapping[WorkQueue, int] = {}
@@ -133,7 +133,7 @@ class Processes:
             owed = self._ledger.open(task_id, since, task_group_id, is_named=needs_name)
             named = self._named.get(task_id)
         is_known = not needs_name or (
-            named is not None and named.includes(Name(task_id, since, task_group_id))
+            named is not None and named.includes(NamedTask(task_id, since, task_group_id))
         )
         if not (is_known and self._is_within(TRUSTED_FOR, self._written)):
             try:
@@ -261,7 +261,7 @@ class Processes:
         seen = self._others.get(row.process)
         return seen if seen and seen.row.etag == row.etag else _Seen(row, now)
 
-    def _row(self, further: Sequence[Name] = ()) -> ProcessRow:
+    def _row(self, further: Sequence[NamedTask] = ()) -> ProcessRow:
         """Returns the row, with these further names. The caller holds the lock."""
         names, settled = self._ledger.names()
         self._inherited = {
@@ -272,7 +272,7 @@ class Processes:
         inherited = {process: upto for process, (upto, _) in self._inherited.items()}
         return ProcessRow(self.name, [*names, *further], settled, inherited, self._offers)
 
-    def _write(self, wanted: Sequence[Sequence[Name]]) -> None:
+    def _write(self, wanted: Sequence[Sequence[NamedTask]]) -> None:
         """Write the row of this process with further names. From then on, this process owes what they say."""
         further = [name for names in wanted for name in names]
         now = self._clock.monotonic()
@@ -303,7 +303,7 @@ class Processes:
             return int(number) if process in inherited and int(number) > inherited[process] else 0
 
         found = [
-            (number, Name(member.task_id, member.since, member.task_group_id))
+            (number, NamedTask(member.task_id, member.since, member.task_group_id))
             for member in (_all(self._groups.all_active) if inherited else ())
             if (number := unsettled(member.written))
         ]
@@ -313,9 +313,9 @@ class Processes:
                 continue
             self._ledger.note_due(task.task_id, task.due, self.number(task.written))
             if task.is_unpublished and process != self.name:
-                self._ledger.inherit([Name(task.task_id, EVER)], is_marked=True)
+                self._ledger.inherit([NamedTask(task.task_id, EVER)], is_marked=True)
             elif number := unsettled(task.written):
-                found.append((number, Name(task.task_id, EVER)))
+                found.append((number, NamedTask(task.task_id, EVER)))
         # before the effects are repeated, because a removed member cannot be found again
         if found:
             found.sort(key=itemgetter(0))

@@ -11,7 +11,7 @@ from datetime import datetime
 
 import structlog
 
-from legacy_queue.domain.due import FIRST_LOOK, is_due, next_due
+from legacy_queue.domain.due import FIRST_LOOK, is_look_due, next_due
 from legacy_queue.domain.errors import ResourceNotFound, ServiceUnavailable
 from legacy_queue.domain.task import Task
 from legacy_queue.ports import BrokerAway, Clock, Corrupt
@@ -59,7 +59,7 @@ class Sweeper:
         also_old = last_pass is None or last_pass.date() < self._clock.now().date()
         tasks, next_after = self._groups.all_active(after, limit, also_old=also_old)
         for active in tasks:
-            if is_due(active.since, last_pass, self._clock.now()):
+            if is_look_due(active.since, last_pass, self._clock.now()):
                 with _logging_failures(task_id=active.task_id, task_group_id=active.task_group_id):
                     self._check_active(active)
         return next_after
@@ -71,7 +71,7 @@ class Sweeper:
         late = now - FIRST_LOOK
         due = next_due(task)
         waits_since = run.scheduled if run else task.definition.created
-        waits = (run is None or run.state == "pending") and is_due(waits_since, last_pass, now)
+        waits = (run is None or run.state == "pending") and is_look_due(waits_since, last_pass, now)
         if due and due <= late:
             self._advance.end_if_due(task.task_id)
         elif waits and (run is None or self._lost_messages.has_none(task)):

@@ -65,7 +65,9 @@ class GroupChanges:
                 f"task group {task_group_id} is not sealed, so tasks could join it during the cancel. "
                 "Call sealTaskGroup first"
             )
-        return self._each(group, transitions.cancel, lambda task_id: self._tasks.bar(task_id, group.expires))
+        return self._each(
+            group, transitions.cancel, lambda task_id: self._tasks.prevent_creation(task_id, group.expires)
+        )
 
     def change_priority(
         self, task_group_id: str, priority: str, directions: Collection[str]

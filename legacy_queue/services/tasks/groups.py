@@ -57,7 +57,7 @@ class Groups:
         try:
             group = self._groups.join(task_id, wanted, written)
         except Sealed:
-            raise sealed_before(task_id, wanted.task_group_id) from None
+            raise sealed_group_conflict(task_id, wanted.task_group_id) from None
         if group.scheduler_id != wanted.scheduler_id:
             raise RequestConflict(
                 f"task group {group.task_group_id} has the schedulerId {group.scheduler_id!r}: "
@@ -117,7 +117,7 @@ def _not_found(task_group_id: str) -> ResourceNotFound:
     return ResourceNotFound(f"there is no task group {task_group_id}; it may have expired")
 
 
-def sealed_before(task_id: str, task_group_id: str) -> RequestConflict:
+def sealed_group_conflict(task_id: str, task_group_id: str) -> RequestConflict:
     """Returns the refusal of a new task in a sealed group."""
     return RequestConflict(
         f"task group {task_group_id} is sealed, so task {task_id} cannot join it. Use another taskGroupId"

@@ -14,7 +14,7 @@ from legacy_queue.ports import AlreadyExists, BrokerAway, Clock
 from legacy_queue.services.process.liveness import DEAD_AFTER
 from legacy_queue.services.tasks.changes import Changes
 from legacy_queue.services.tasks.dependencies import Dependencies
-from legacy_queue.services.tasks.groups import Groups, sealed_before
+from legacy_queue.services.tasks.groups import Groups, sealed_group_conflict
 from legacy_queue.stores import ArtifactStore, TaskStore
 
 
@@ -183,7 +183,7 @@ class Tasks:
         existing = stored.task if stored else None
         try:
             if existing is None:
-                raise sealed_before(task.task_id, task_group_id)
+                raise sealed_group_conflict(task.task_id, task_group_id)
             created = transitions.create_again(existing, task.definition)
         finally:
             self._end_again(task.task_id, existing, task_group_id)

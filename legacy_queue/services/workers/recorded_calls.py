@@ -14,7 +14,7 @@ from legacy_queue.domain.call_statistics import (
     CallKind,
     Calls,
     caller_name,
-    with_polls,
+    merge_clients,
 )
 from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.domain.worker_record import PoolPath
@@ -82,9 +82,9 @@ class RecordedCalls:
         self._workers.flush()
 
     def callers(self) -> Sequence[Caller]:
-        """Returns whose calls for work are on record, for all pools: see ``with_polls``."""
+        """Returns whose calls for work are on record, for all pools: see ``merge_clients``."""
         callers = self.callers_since(self._clock.now() - CALLS_KEPT)
-        return with_polls([each for each in callers if (each.provisioner_id, each.worker_type) != READERS])
+        return merge_clients([each for each in callers if (each.provisioner_id, each.worker_type) != READERS])
 
     def callers_since(
         self, time: datetime, provisioner_id: str | None = None, worker_type: str | None = None

@@ -10,7 +10,7 @@ from typing import Any
 from legacy_queue.domain.call_statistics import CallKind, Calls, caller_name
 from legacy_queue.domain.errors import ResourceNotFound
 from legacy_queue.domain.ids import RunKey
-from legacy_queue.domain.times import given, parse_time
+from legacy_queue.domain.times import parse_field, parse_time
 from legacy_queue.domain.worker_record import (
     ACTION_CONTEXTS,
     PoolPath,
@@ -104,7 +104,7 @@ class Workers:
         Creates unknown records, and unknown parents. Parents do not expire before it. Raises InputError.
         """
         now = self._clock.now()
-        expires = given(body, "expires", parse_time) if "expires" in body else now
+        expires = parse_field(body, "expires", parse_time) if "expires" in body else now
         return self._changed(
             path, lambda record: record.active_by_declaration(now).declared(body, now), expires
         )

@@ -19,7 +19,7 @@ import pytest
 
 from legacy_queue.adapters.embedded import EmbeddedAccount, StorageFile
 from legacy_queue.domain.ids import slugid
-from legacy_queue.stores import ActiveTask, Group, Name, Storage
+from legacy_queue.stores import ActiveTask, Group, NamedTask, Storage
 from tests.adapters.embedded.conftest import opened
 from tests.memory_server import FakeClock
 
@@ -76,8 +76,8 @@ def insert_timer(old: sqlite3.Connection, task_id: str, task_group_id: str = "")
 def test_timers_whose_task_has_no_mark_become_names_in_the_rows_of_ended_processes(
     file: StorageFile, old: sqlite3.Connection
 ) -> None:
-    refused = Name(TASKS["owed"], SINCE, slugid())  # from another createTask call for this task
-    missing = [Name(slugid(), SINCE, slugid() if number % 2 else "") for number in range(1200)]
+    refused = NamedTask(TASKS["owed"], SINCE, slugid())  # from another createTask call for this task
+    missing = [NamedTask(slugid(), SINCE, slugid() if number % 2 else "") for number in range(1200)]
     for name in (refused, *missing):
         insert_timer(old, name.task_id, name.task_group_id)
     old.close()
