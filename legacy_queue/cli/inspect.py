@@ -93,9 +93,8 @@ def tasks(queue: QueueClient, state: str, pool: str | None, limit: int) -> Answe
     AGE counts from the creation of a task. REASON is why its last run ended.
     """
     answer = _listed(queue, "/inspect/v1/tasks", "tasks", limit, state=state, taskQueueId=pool)
-    rows = (
-        _task_row(task, task["name"], task["created"], parse_time(answer["now"])) for task in answer["tasks"]
-    )
+    now = parse_time(answer["now"]) if "now" in answer else datetime.now(UTC)  # 0.1.0 does not say it
+    rows = (_task_row(task, task, task.get("name", "-"), now) for task in answer["tasks"])
     return answer, table(_TASK_HEADS, rows, "No task matches.")
 
 
@@ -165,7 +164,7 @@ def group(queue: QueueClient, task_group_id: str, limit: int) -> AnswerAndText:
     counted = ", ".join(f"{count} {state}" for state, count in sorted(counts.items()))
     now = moved_time(queue) or datetime.now(UTC)
     rows = (
-        _task_row(each["status"], each["task"]["metadata"]["name"], each["task"]["created"], now)
+        _task_row(each["status"], each["task"], each["task"]["metadata"]["name"], now)
         for each in answer["tasks"]
     )
     text = table(_TASK_HEADS, rows, "This group has no tasks.")
@@ -266,16 +265,20 @@ def _listed(queue: QueueClient, path: str, name: str, limit: int, **query: Any) 
 _TASK_HEADS = ("TASK", "NAME", "STATE", "AGE", "POOL", "REASON", "PRIORITY", "RUNS", "DEADLINE")
 
 
-def _task_row(status: Mapping[str, Any], name: str, created: str, now: datetime) -> tuple[str, ...]:
+def _task_row(
+    status: Mapping[str, Any], task: Mapping[str, Any], name: str, now: datetime
+) -> tuple[str, ...]:
+    """``task`` has the priority, which a status of 2018 lacks. It has no ``created`` if 0.1.0 answered."""
     shown = printable(name)
+    age = (now - parse_time(task["created"])).total_seconds() if "created" in task else None
     return (
         status["taskId"],
         shown if len(shown) <= _MAX_NAME else f"{shown[: _MAX_NAME - 1]}…",
         status["state"],
-        age_words(max(0.0, (now - parse_time(created)).total_seconds())),
+        "-" if age is None else age_words(max(0.0, age)),
         f"{status['provisionerId']}/{status['workerType']}",
         [{}, *status["runs"]][-1].get("reasonResolved", "-"),
-        status["priority"],
+        task["priority"],
         str(len(status["runs"])),
         status["deadline"],
     )

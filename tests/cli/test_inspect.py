@@ -68,6 +68,22 @@ def test_if_a_list_is_incomplete_standard_error_says_so(queue: ServedQueue, ask:
         assert ask(command, "--limit", "0").stderr == ""
 
 
+def test_a_group_is_listed_in_the_shape_of_2018_too(queue: ServedQueue, ask: Asking) -> None:
+    task_id = queue.create(workerType="grouped", priority="high")
+    base_url = {"LEGACY_QUEUE_BASE_URL": f"{queue.root_url}/v1", "TASKCLUSTER_ROOT_URL": ""}
+    row = printed(ask("group", task_id, **base_url)).splitlines()[1].split()
+    assert (row[0], row[-3]) == (task_id, "high")
+
+
+def test_tasks_of_a_server_of_0_1_0_are_listed_without_name_and_age(queue: ServedQueue, ask: Asking) -> None:
+    task_id = queue.create(workerType="early")
+    answer = from_json(ask("tasks", "--json"))
+    for added in ("name", "created"):
+        del answer["tasks"][0][added]
+    with answering((200, json.dumps({"tasks": answer["tasks"]}))) as url:
+        assert printed(ask_at(url, "tasks")).splitlines()[1].split()[:4] == [task_id, "-", "pending", "-"]
+
+
 def test_an_unknown_task_and_a_word_that_is_not_a_task_id_are_refused(ask: Asking) -> None:
     assert "404: there is no task" in refused(ask("status", slugid()))
     assert "'nothing': expected a taskId" in refused(ask("status", "nothing"), 2)
