@@ -13,7 +13,7 @@ import structlog
 
 from legacy_queue.cli.queue_options import QueueCommand, identifier, pool_argument, queue_options
 from legacy_queue.config.settings import LOG_FORMATS
-from legacy_queue.config.values import number, one_of
+from legacy_queue.config.values import number, one_of, without_secrets
 from legacy_queue.queue_client import QueueClient
 from legacy_queue.server.logs import log_to_standard_error
 from legacy_queue.server.signals import exit_on_signal, handle_stop
@@ -92,7 +92,11 @@ def worker(
         **settings,  # the other options have the names of the fields
     )
     log_to_standard_error(log_format)
-    run_until_signalled(SampleWorker(complete, on_step=_log_step))
+    try:
+        run_until_signalled(SampleWorker(complete, on_step=_log_step))
+    except Refused as refused:
+        server = without_secrets(queue.root_url)
+        raise click.ClickException(f"the server at {server} refused this worker: {refused}") from None
 
 
 def _log_step(step: str, **fields: Any) -> None:
@@ -104,6 +108,7 @@ def run_until_signalled(worker: SampleWorker) -> None:
     """Run the worker until it ends. At the first SIGTERM or SIGINT it reports its tasks and ends.
 
     A second signal, or the end of the shutdown limit, exits at once. By then the tasks' commands are killed.
+    Raises Refused if the queue refuses the worker.
     """
     ended = ThreadPoolExecutor(1).submit(worker.run)
 
@@ -117,7 +122,4 @@ def run_until_signalled(worker: SampleWorker) -> None:
     handle_stop(stop)
     while not wait([ended], timeout=1).done:
         pass  # without the timeout, a signal that another thread received would not be handled
-    try:
-        ended.result()
-    except Refused as refused:
-        raise click.ClickException(f"The queue refused this worker: {refused}") from None
+    ended.result()

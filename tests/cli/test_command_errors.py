@@ -1,12 +1,16 @@
 """A command that cannot do its work prints a sentence, never a traceback."""
 
+import os
+import sys
 from collections.abc import Iterator
+from subprocess import PIPE, run
 
 import pytest
 import structlog
 from click.testing import CliRunner
 
 from legacy_queue.cli.commands import commands
+from tests.cli.command_runner import answering, env_for
 from tests.other_user import as_other_user
 
 
@@ -56,3 +60,13 @@ def test_if_the_certificate_bundle_is_missing_a_command_ends_with_a_sentence() -
     done = CliRunner().invoke(commands, ["events"], env=env)
     said = "Could not find a suitable TLS CA certificate bundle, invalid path: /nonexistent"
     assert (done.exit_code, done.output) == (1, f"Error: {said}\n")
+
+
+@pytest.mark.processes
+def test_a_worker_that_is_refused_names_the_server() -> None:
+    with answering((403, '{"message": "it lacks a scope"}')) as url:
+        command = [sys.executable, "-m", "legacy_queue", "worker", "provisioner/pool"]
+        ended = run(command, env={**os.environ, **env_for(url)}, stderr=PIPE, text=True, check=False)
+    why = "/poll-task-url/provisioner/pool: 403 it lacks a scope"
+    said = f"Error: the server at {url} refused this worker: {why}"
+    assert (ended.returncode, ended.stderr.splitlines()[-1]) == (1, said)
