@@ -152,6 +152,8 @@ def _what_to_try(ready: Mapping[str, Any], settings: Settings) -> Iterator[str]:
 def _program() -> str:
     """The words with which another terminal starts this program: its name, or else its path."""
     path = Path(sys.argv[0])
+    if path.name == "__main__.py":
+        return f"{shlex.quote(sys.executable)} -m legacy_queue"
     name = "legacy-queue"
     found = shutil.which(name)
     # uv and scripts/up put the program on the PATH of this process alone

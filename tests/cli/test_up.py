@@ -154,6 +154,12 @@ def test_if_only_uv_run_puts_the_program_on_the_path_up_prints_its_full_path(tmp
     assert subprocess.check_output(command, cwd=tmp_path, env=env, text=True) == f"{program}\n"
 
 
+def test_if_up_was_started_with_python_m_the_commands_that_it_prints_work_too(tmp_path: Path) -> None:
+    with up("--data-dir", str(tmp_path), program=[*COMMAND, "up"]) as started:
+        assert "-m legacy_queue requests\n" in started.text
+        assert started.exported["LEGACY_QUEUE_ROOT_URL"] in started.text
+
+
 def test_scripts_up_with_rabbitmq_publishes_events_on_the_broker_whose_url_it_prints(running: Up) -> None:
     with consumer(running.broker, "taskcluster-queue") as listener:
         listener.bind("task-pending", "primary.#.p.w.#")
