@@ -22,7 +22,7 @@ from sphinx.application import Sphinx
 
 from legacy_queue.cli.commands import commands
 from legacy_queue.cli.queue_options import QUEUE_PARAMETERS
-from legacy_queue.config.given import CONFIG, PREFIX
+from legacy_queue.config.given_settings import CONFIG, PREFIX
 from legacy_queue.config.settings import DECLARED, wire_name
 from legacy_queue.conform.rules import RULES
 from legacy_queue.conform.situations import SITUATIONS

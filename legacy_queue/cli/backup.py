@@ -6,13 +6,13 @@ import click
 
 from legacy_queue.cli.options import SettingsCommand, pass_given
 from legacy_queue.cli.progress import progress
-from legacy_queue.config import Given
+from legacy_queue.config import GivenSettings
 
 
 @click.command(cls=SettingsCommand, uses=("data_dir",))
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 @pass_given
-def backup(given: Given, folder: Path) -> None:
+def backup(given: GivenSettings, folder: Path) -> None:
     """Copy the embedded storage into DIR, a new data directory. A server may be using the storage meanwhile.
 
     DIR must not exist yet. `legacy-queue serve --data-dir DIR` starts from the copy.

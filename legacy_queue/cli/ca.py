@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import click
 
 from legacy_queue.cli.options import SettingsCommand, pass_given
-from legacy_queue.config import Given
+from legacy_queue.config import GivenSettings
 from legacy_queue.private_folder import make_private
 from legacy_queue.server.logs import log_to_standard_error
 from legacy_queue.server.tls import local_authority
@@ -13,7 +13,7 @@ from legacy_queue.server.tls import local_authority
 
 @click.command(cls=SettingsCommand, uses=("data_dir", "tls_name"))
 @pass_given
-def ca(given: Given) -> None:
+def ca(given: GivenSettings) -> None:
     """Print where the certificate of the local authority is, and how clients trust it.
 
     `serve --tls auto` uses this authority if it has the same --data-dir. If there is none yet, this command

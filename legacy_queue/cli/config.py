@@ -13,7 +13,7 @@ import click
 
 from legacy_queue.cli.options import SettingsCommand, pass_given
 from legacy_queue.cli.queue_options import called_by_default, local_server, pool_argument
-from legacy_queue.config import Given
+from legacy_queue.config import GivenSettings
 from legacy_queue.config.settings import DECLARED, wire_name
 from legacy_queue.config.values import duration_text, without_secrets
 from legacy_queue.domain.priority import work_queues
@@ -25,7 +25,7 @@ _SECRET = ("accountkey", "sharedaccesssignature")
 
 @click.command(cls=SettingsCommand)
 @pass_given
-def config(given: Given) -> None:
+def config(given: GivenSettings) -> None:
     """Print every setting in force and where it comes from. Secrets are masked.
 
     The last line says which queue the commands call from here, and as which client.
@@ -109,7 +109,7 @@ def exports(variables: Mapping[str, str]) -> str:
 @click.command(cls=SettingsCommand, uses=("queue_prefix",))
 @pool_argument
 @pass_given
-def queues(given: Given, pool: str) -> None:
+def queues(given: GivenSettings, pool: str) -> None:
     """Print the priority and the name of each Azure queue of a pool, the highest priority first.
 
     The names depend only on the pool and the setting queue-prefix. Whether the queues exist is not checked:

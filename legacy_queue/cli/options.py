@@ -9,11 +9,11 @@ from typing import Any
 import click
 
 from legacy_queue.cli.tables import MAX_OPTION_WIDTH
-from legacy_queue.config.given import CONFIG, OPTIONS, READS_VARIABLES, Given, refuse_removed
+from legacy_queue.config.given_settings import CONFIG, OPTIONS, READS_VARIABLES, GivenSettings, refuse_removed
 from legacy_queue.config.settings import DECLARED
 from legacy_queue.server.signals import stop_with_stdin
 
-pass_given = click.make_pass_decorator(Given, ensure=True)  # to a SettingsCommand
+pass_given = click.make_pass_decorator(GivenSettings, ensure=True)  # to a SettingsCommand
 _ALL = "--help-all"
 
 

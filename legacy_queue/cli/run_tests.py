@@ -11,7 +11,7 @@ import click
 
 from legacy_queue.cli.options import SettingsCommand, pass_given
 from legacy_queue.cli.queue_options import failing_with_a_sentence
-from legacy_queue.config import Given
+from legacy_queue.config import GivenSettings
 from legacy_queue.credentials import Credentials
 from legacy_queue.queue_client import QueueClient
 from legacy_queue.server.signals import handle_stop
@@ -35,7 +35,7 @@ _SIGNALLED = 128  # plus the number of a signal: the exit code, as in shells
 )
 @click.argument("words", nargs=-1, required=True, metavar="-- COMMAND...")
 @pass_given
-def test(given: Given, words: tuple[str, ...]) -> None:
+def test(given: GivenSettings, words: tuple[str, ...]) -> None:
     """Start a new, empty queue, run COMMAND with it, and exit with the exit code of COMMAND.
 
     The queue listens on a free port and keeps its data in memory, unless --storage says otherwise. It ends
@@ -87,7 +87,7 @@ class _NotRun(SystemExit):
         click.echo(f"Error: {sentence}", err=True)
 
 
-def _settings(given: Given) -> dict[str, Any]:
+def _settings(given: GivenSettings) -> dict[str, Any]:
     """The arguments of LegacyQueue."""
     names_account = {"connection_string", "azure_queue_url"} & given.texts.keys()
     connection = os.environ.get(_CONNECTION_STRING)

@@ -10,7 +10,7 @@ from legacy_queue.cli.options import (
     stop_with_stdin_option,
     watch_stdin,
 )
-from legacy_queue.config import Given
+from legacy_queue.config import GivenSettings
 
 
 @click.command(
@@ -24,7 +24,7 @@ from legacy_queue.config import Given
 )
 @stop_with_stdin_option
 @pass_given
-def serve(given: Given, azurite_default_ports: bool, stop_with_stdin: bool) -> None:
+def serve(given: GivenSettings, azurite_default_ports: bool, stop_with_stdin: bool) -> None:
     """Run the queue until SIGTERM or Ctrl-C. The exit code is then 0, even during the start.
 
     The server also does the background work: it ends claims and enforces deadlines when they are due,

@@ -21,7 +21,7 @@ import click
 from legacy_queue.cli.create_task import create, definition_of
 from legacy_queue.cli.options import SettingsCommand, pass_given
 from legacy_queue.cli.queue_options import failing_with_a_sentence
-from legacy_queue.config import Given, Settings
+from legacy_queue.config import GivenSettings, Settings
 from legacy_queue.config.settings import wire_name
 from legacy_queue.credentials import Credentials
 from legacy_queue.domain.ids import slugid
@@ -51,7 +51,7 @@ _REPORT_TIMEOUT = 1  # seconds for the sample worker to report its task at the e
 )
 @click.option("--azurite", is_flag=True, help="Keep the data in an Azurite: the same as --storage azurite.")
 @pass_given
-def up(given: Given, demo: bool, azurite: bool) -> None:
+def up(given: GivenSettings, demo: bool, azurite: bool) -> None:
     """Run the queue and print commands to try. Ctrl-C stops the queue and its storage. Requests are logged
     only with --log-level info.
 

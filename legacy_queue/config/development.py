@@ -8,7 +8,7 @@ from pathlib import Path
 import structlog
 
 from legacy_queue.config import values
-from legacy_queue.config.given import SettingsError
+from legacy_queue.config.given_settings import SettingsError
 from legacy_queue.config.settings import DEVELOPMENT_FILE, Settings
 from legacy_queue.domain.authentication import Client
 from legacy_queue.domain.ids import slugid

@@ -9,7 +9,7 @@ from click.testing import CliRunner, Result
 
 from legacy_queue.cli.commands import commands
 from legacy_queue.config import SERVER_FILE
-from legacy_queue.config.removed import REMOVED
+from legacy_queue.config.removed_settings import REMOVED
 
 TOKEN = "S3CRET-access-token-of-a-client"
 SIGNING = "S3CRET-that-signs-the-messages"

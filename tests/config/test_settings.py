@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from legacy_queue.config import Given, SettingsError, load
-from legacy_queue.config.removed import REMOVED
+from legacy_queue.config import GivenSettings, SettingsError, load
+from legacy_queue.config.removed_settings import REMOVED
 from legacy_queue.domain.authentication import Client
 
 TOKEN = "S3CRET-access-token-of-a-client"
@@ -53,7 +53,7 @@ def file(tmp_path: Path, text: str = FILE) -> str:
     return str(path)
 
 
-def given(options: Mapping[str, str], environ: Mapping[str, str] | None = None) -> Given:
+def given(options: Mapping[str, str], environ: Mapping[str, str] | None = None) -> GivenSettings:
     with CliRunner(env=environ).isolation():
         return load([f"--{name}={value}" for name, value in options.items()])
 

@@ -9,7 +9,7 @@ import yaml
 from click.testing import CliRunner
 
 from legacy_queue.cli.serve import serve
-from legacy_queue.config import Given
+from legacy_queue.config import GivenSettings
 
 ROOT = Path(__file__).parents[2]
 
@@ -41,6 +41,6 @@ def test_each_service_uses_a_command_and_settings_that_exist(tmp_path: Path, nam
     for variable, value in service["environment"].items():
         env[variable] = re.sub(r"\$\{\w+:-(\w+)\}", r"\1", value)
     with CliRunner(env=env).isolation():
-        settings = serve.make_context(command, words).ensure_object(Given).settings()
+        settings = serve.make_context(command, words).ensure_object(GivenSettings).settings()
     assert settings.storage == ("embedded" if name == "all-in-one" else "azure")
     assert str(settings.data_dir) == "/data"

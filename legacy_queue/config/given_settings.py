@@ -18,7 +18,7 @@ from click.core import ParameterSource
 
 from legacy_queue.config import values
 from legacy_queue.config.conflicts import conflicts
-from legacy_queue.config.removed import REMOVED
+from legacy_queue.config.removed_settings import REMOVED
 from legacy_queue.config.settings import DECLARED, Settings, wire_name
 
 PREFIX = "LEGACY_QUEUE_"
@@ -34,7 +34,7 @@ class SettingsError(click.ClickException):
     """Says what is wrong with the settings and what was expected. It ends a command."""
 
 
-class Given:
+class GivenSettings:
     """The settings that are given. All members use the names of the fields of Settings.
 
     ``texts`` has the settings of the command line, as they are written there. ``sources`` says where each
@@ -76,7 +76,7 @@ class Given:
 
 
 class _SettingOption(click.Option):
-    """The option, the variable and the key of a setting. The value goes to the Given of the context."""
+    """The option, the variable and the key of a setting. Its value goes to GivenSettings of the context."""
 
     def __init__(self, setting: Field[Any]) -> None:
         value_type: values.Value = setting.metadata["type"]
@@ -97,9 +97,9 @@ class _SettingOption(click.Option):
         )
 
     def type_cast_value(self, ctx: click.Context, value: Any) -> None:
-        """Hand the value to Given. The values of a repeated option are joined with commas."""
+        """Hand the value to GivenSettings. The values of a repeated option are joined with commas."""
         name = str(self.name)
-        given = ctx.ensure_object(Given)
+        given = ctx.ensure_object(GivenSettings)
         source = ctx.get_parameter_source(name)
         if source is ParameterSource.DEFAULT_MAP:
             given.take(name, *value)
@@ -125,7 +125,7 @@ def _read_environment(ctx: click.Context, _param: click.Parameter, path: Path | 
                 raise SettingsError(f"{variable} is empty: expected a value, or that the variable is not set")
     if path:
         if ctx.get_parameter_source(CONFIG) is ParameterSource.COMMANDLINE:
-            ctx.ensure_object(Given).texts[CONFIG] = str(path)
+            ctx.ensure_object(GivenSettings).texts[CONFIG] = str(path)
         ctx.default_map = _read_file(path)
 
 
@@ -191,7 +191,7 @@ OPTIONS: Sequence[click.Option] = (
 )
 
 
-def load(words: Sequence[str] = ()) -> Given:
+def load(words: Sequence[str] = ()) -> GivenSettings:
     """The settings of a command with these words. Raises SettingsError if one is wrong."""
     command = click.Command("settings", params=list(OPTIONS), context_settings=READS_VARIABLES)
-    return command.make_context("settings", list(words)).ensure_object(Given)
+    return command.make_context("settings", list(words)).ensure_object(GivenSettings)
