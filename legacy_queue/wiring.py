@@ -257,8 +257,8 @@ def served_file(settings: Settings) -> Iterator[None]:
         # so a server with Azurite has started here
         if (azurite / CONNECTION_STRING).exists() and not file.path.exists():
             raise UnusableStorage(
-                f"{azurite} has the tasks of an earlier start: use --storage azurite, or start anew "
-                "with another --data-dir"
+                f"{azurite} has the tasks of an earlier start: start it again with --storage azurite (or "
+                "`up --azurite`), or start anew with another --data-dir"
             )
     left = file.lock()
     # servers without a storage file write server.json as well

@@ -88,7 +88,7 @@ make() {
 
 npm_ci() {
     npm ci --prefix "${1%/node_modules}" --omit=dev --ignore-scripts --no-audit --no-fund --prefer-offline \
-        --fetch-retry-mintimeout=1000 &
+        --fetch-retry-mintimeout=1000 --loglevel=error >/dev/null & # npm prints its errors on standard error
     # shellcheck disable=SC2064
     trap "kill -KILL $!" INT TERM HUP # after Ctrl-C npm would go on for a minute
     wait $!

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from select import select
 from subprocess import PIPE, Popen
@@ -25,7 +25,7 @@ from legacy_queue.config import GivenSettings, Settings
 from legacy_queue.config.settings import wire_name
 from legacy_queue.credentials import Credentials
 from legacy_queue.domain.ids import slugid
-from legacy_queue.domain.times import format_time
+from legacy_queue.domain.times import parse_time
 from legacy_queue.local_processes.azurite import CONNECTION_STRING
 from legacy_queue.private_folder import make_private
 from legacy_queue.queue_client import QueueClient
@@ -173,13 +173,15 @@ def _demonstrate(ready: Mapping[str, Any]) -> None:
 
     def show(who: str, what: str) -> None:
         """Print a step of the draft's sequence chart, with the seconds since the start."""
-        click.echo(f"{monotonic() - begun:6.2f} s  {who:<22} {what}")
+        click.echo(f"{monotonic() - begun:5.2f} s  {who:<20} {what}")
 
     def on_step(step: str, **fields: Any) -> None:
+        if "taken_until" in fields:
+            fields["taken_until"] = parse_time(fields["taken_until"])
         show(*_charted(step, fields))
         if step == "claim":  # the queue hides the message before it answers
             held = f"message for run {fields['run_id'] + 1} held, invisible until"
-            show("Queue -> AzureQueue", f"{held} {fields['taken_until']}")
+            show("Queue -> AzureQueue", f"{held} {fields['taken_until']:%H:%M:%SZ}")
 
     pool = f"demo-provisioner/demo-{secrets.token_hex(4)}"  # new: an interrupted demo may have left a task
     definition = definition_of(pool, _DEMO_COMMAND)
@@ -206,15 +208,16 @@ def _demonstrate(ready: Mapping[str, Any]) -> None:
     if status["state"] != "completed":
         raise click.ClickException(f"the task is {status['state']}: expected completed")
     log = b"".join(queue.download(f"{queue.path}/task/{task_id}/artifacts/{LOG}")).decode()
-    show("Reader -> Queue", f"getLatestArtifact {LOG}: {log.strip()!r}")
+    show("Reader -> Queue", f"getLatestArtifact: {log.strip()!r}")
 
 
+# the times have no date, so that each line fits into 80 columns
 _CHART = {
-    "poll-urls": ("Worker -> Queue", "pollTaskUrls: {queues} signed URLs, good until {expires}"),
+    "poll-urls": ("Worker -> Queue", "pollTaskUrls: {queues} signed URLs, good until {expires:%H:%M:%SZ}"),
     "poll": ("Worker -> AzureQueue", "get signedPollUrls[{index}]: {messages} message"),
     "claim": ("Worker -> Queue", "claimTask run {run_id} with messageId, receipt, signature"),
     "run": ("Worker", "executing run {run_id} ..."),
-    "reclaim": ("Worker -> Queue", "reclaimTask: taken until {taken_until}"),
+    "reclaim": ("Worker -> Queue", "reclaimTask: taken until {taken_until:%H:%M:%SZ}"),
     "artifact": ("Worker -> Queue", "createArtifact {name}"),
     "report": ("Worker -> Queue", "report {result}"),
 }
@@ -225,8 +228,4 @@ def _charted(step: str, fields: Mapping[str, Any]) -> tuple[str, str]:
     if step not in _CHART:
         return "Worker", f"{step} {dict(fields)}"
     who, what = _CHART[step]
-    shown = {
-        name: format_time(value) if isinstance(value, datetime) else value for name, value in fields.items()
-    }
-    index = fields.get("queue", 0) - 1
-    return who, what.format(**shown, index=index)
+    return who, what.format(**fields, index=fields.get("queue", 0) - 1)

@@ -20,7 +20,7 @@ README = ROOT / "README.md"
 PROGRAM = [sys.executable, "-m", "legacy_queue"]
 VARIES = {  # differs from run to run
     r"\b[A-Za-z0-9_-]{22}\b": "TASK",
-    r"[\d-]{10}T[\d:.]+Z|\d\d:\d\d:\d\d\.\d+": "TIME",
+    r"[\d-]{10}T[\d:.]+Z|\d\d:\d\d:\d\d(\.\d+|Z)": "TIME",
     r"\d+\.\d\d s|\d+h \d+m": "DURATION",
 }
 
