@@ -1,7 +1,7 @@
 """Private folders and files, which only their owner may read. A file that others may have written is refused.
 
-A folder that belongs to root may be writable by others, as /tmp or an empty volume of a container is. It can
-be used: each file in it must then be ours.
+Others may write into a folder that belongs to root, such as an empty volume of a container, or that has the
+sticky bit, such as /tmp. It can be used: each file in it must then be ours.
 """
 
 import errno
@@ -32,8 +32,8 @@ class NotOurs(PermissionError):
 def make_private(folder: Path) -> bool:
     """Create the folder and its missing parents with mode 0700, or give an existing folder this mode.
 
-    Returns True if others may write into it nevertheless, because the folder belongs to root. Raises OSError,
-    and NotOurs as ``check_folder`` does.
+    Returns True if others may write into it nevertheless, because it belongs to root or has the sticky bit.
+    Raises OSError, and NotOurs as ``check_folder`` does.
     """
     _refuse_links(folder)
     folder = folder.resolve()
@@ -46,11 +46,9 @@ def make_private(folder: Path) -> bool:
 
 
 def check_folder(folder: Path) -> None:
-    """Raises NotOurs if the folder belongs to another user, is reached by their link, or is writable by
-    others.
+    """Raises NotOurs if another user owns the folder or a link to it, or may write into it. Raises OSError.
 
-    A folder of root passes, and so does one in which users cannot replace each other's files (the sticky
-    bit). Raises OSError.
+    A folder of root passes. So does one in which users cannot replace each other's files (the sticky bit).
     """
     _refuse_links(folder)
     status = folder.stat()
@@ -69,7 +67,7 @@ def check_file(path: Path) -> None:
 
 
 def tighten(path: Path) -> None:
-    """Remove the permissions of others from a file or a folder. Links and missing files are left alone."""
+    """Remove all permissions of others, except from a link, and from what is not ours or is sticky."""
     with suppress(FileNotFoundError):
         status = path.lstat()
         is_ours = status.st_uid == os.geteuid() and not status.st_mode & stat.S_ISVTX
@@ -86,9 +84,8 @@ def read_private(path: Path) -> bytes:
     """The content of the file. Raises NotOurs as ``check_file`` does and for any link, and OSError."""
     if path.is_symlink():
         raise NotOurs(path, "it is a link")
-    with open(
-        private_opener(str(path), os.O_RDONLY | os.O_NONBLOCK), "rb"
-    ) as file:  # without NONBLOCK, a pipe would block
+    # without NONBLOCK, a pipe would block
+    with open(private_opener(str(path), os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
         _check(path, os.fstat(file.fileno()))
         return file.read()
 

@@ -24,14 +24,12 @@ __tracebackhide__ = True  # so that the traceback of a test ends at the test's o
 
 # seconds to connect, and to wait for an answer, which takes long if a clock is moved by days
 _TIMEOUTS = 10.0, 120.0
-_STREAM_TIMEOUTS = (
-    10.0,
-    45.0,
-)  # seconds to connect, and to wait for a byte: the server sends a comment every 15 s
+# seconds to connect, and to wait for a byte: the server sends a comment every 15 s
+_STREAM_TIMEOUTS = 10.0, 45.0
 _MIN_TIMEOUT = 0.001  # seconds; 0 would mean no timeout
 _RETRY_INTERVAL = 0.5  # seconds
 _PAGE = 1000  # requests of the journal
-# names what comes before the first event of a server, and where events are missing
+# the name of an event that the server sends if events before the next one are missing
 EVENTS_LOST = "begins-anew"
 _NOT_A_QUEUE = "the server is not a queue that has this endpoint"
 

@@ -98,9 +98,9 @@ def build(
 ) -> Server:
     """Returns the server for these settings. It sends nothing to storage or broker yet.
 
-    At most an eighth of ``max_connections`` may follow events. ``storage`` replaces the storage that the
-    settings name. ``waiter`` says how requests run concurrently; the default is threads. The caller must
-    start the background work in the process that serves.
+    At most an eighth of ``max_connections``, and never more than 500, may follow events. ``storage`` replaces
+    the storage that the settings name. ``waiter`` says how requests run concurrently; the default is threads.
+    The caller must start the background work in the process that serves.
 
     Raises SettingsError if a value cannot be used, and UnusableStorage.
     """
@@ -216,10 +216,7 @@ def _build(
 
 
 def _hosts(settings: Settings, root_url: str) -> set[str]:
-    """Returns the host names that the server answers to.
-
-    It answers to all, unless it listens on loopback or names are configured.
-    """
+    """Returns the names that the server answers to: all, unless it is on loopback or names are set."""
     if not settings.allowed_hosts and not settings.is_on_loopback:
         return {ANY}
     urls = root_url, settings.public_queue_url or "", settings.public_blob_url or ""

@@ -28,12 +28,9 @@ class _Commands(click.Group):
         except UnusableStorage as error:
             raise click.ClickException(str(error)) from None
         except OSError as error:
-            is_of_requests = (
-                error.errno is None and type(error) is not OSError
-            )  # its text may have a signed URL
-            if (
-                is_of_requests or error.errno == errno.EPIPE
-            ):  # click itself ends a command whose output is closed
+            is_of_requests = error.errno is None and type(error) is not OSError
+            # the text of an error of requests may have a signed URL, and click handles a closed output itself
+            if is_of_requests or error.errno == errno.EPIPE:
                 raise
             what = f"{error.filename} cannot be used: " if error.filename is not None else ""
             raise click.ClickException(f"{what}{error.strerror or error}") from None

@@ -1,6 +1,6 @@
 """Words for the shell's completion that only the running queue knows.
 
-TAB must be quick and print nothing but words: without a queue, or without its permission, there are none.
+TAB must be quick and print nothing but words. If no queue answers, or it refuses, there are none.
 """
 
 import io
@@ -19,9 +19,10 @@ Completion = Callable[[click.Context, click.Parameter, str], list[CompletionItem
 
 
 def _completion(path: str, listed: str, word: str, text: str, *others: str) -> Completion:
-    """A ``shell_complete``: the property ``word`` of each item in a list of the queue's answer, and others.
+    """A ``shell_complete`` that offers ``others``, and the property ``word`` of each item that is listed.
 
-    zsh and fish show the ``text``, which is a format of the item's properties, next to the word.
+    The queue lists the items in the answer to ``path``. Next to the word, zsh and fish show ``text``, in
+    which the properties of the item are filled in.
     """
 
     def complete(ctx: click.Context, _param: click.Parameter, begun: str) -> list[CompletionItem]:

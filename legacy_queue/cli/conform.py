@@ -122,8 +122,7 @@ class _NotJudged(click.ClickException):
 @click.option("--torture", "--steps", expose_value=False, hidden=True, callback=_refuse_torture)
 @click.option(
     "--claim",
-    type=Value("a duration such as 90s, 3m40s or 2h", parse_duration),
-    metavar="DURATION",
+    type=Value("a duration such as 90s, 3m40s or 2h", parse_duration, name="duration"),
     show_default="12s, or 3m40s for --payload generic-worker",
     help="How long a claim lasts. The whole run takes about twice this, plus 30 seconds.",
 )

@@ -98,7 +98,7 @@ def list_faults(queue: QueueClient) -> AnswerAndText:
 @click.argument("endpoint", shell_complete=complete_endpoints)
 @task_option
 @click.option("--worker", metavar="GROUP/ID", help="Only requests of this worker.")
-@click.option("--times", type=number(1), metavar="N", show_default="all", help="Only the first N requests.")
+@click.option("--times", type=number(1), show_default="all", help="Only the first N requests.")
 @click.option(
     "--probability",
     type=Value("a number above 0 and up to 1, such as 0.5", float),
@@ -111,7 +111,7 @@ def list_faults(queue: QueueClient) -> AnswerAndText:
     metavar="N",
     help="With --probability: the same seed selects the same requests in each run.",
 )
-@click.option("--status", type=number(400, 599), metavar="N", help="Answer with this status, 400 to 599.")
+@click.option("--status", type=number(400, 599), help="Answer with this status, 400 to 599.")
 @click.option("--message", metavar="TEXT", help="With --status: the message of the error.")
 @click.option(
     "--drop",
@@ -164,7 +164,6 @@ def remove(queue: QueueClient, fault_id: str) -> AnswerAndText:
     "--limit",
     type=number(1, 1000),
     default=20,
-    metavar="N",
     help="Print the last N lines; with --json or --follow, the last N requests.",
 )
 @task_option

@@ -73,7 +73,6 @@ def _completing(ctx: click.Context, param: click.Parameter, value: str | None) -
 )
 @click.option(
     "--deadline",
-    metavar="DURATION",
     default="1h",
     type=values.duration,
     help="How long the task may take in all, at most 5d. After that it becomes an exception.",
@@ -88,7 +87,6 @@ def _completing(ctx: click.Context, param: click.Parameter, value: str | None) -
 @click.option(
     "--depends-on",
     multiple=True,
-    metavar="TASK_ID",
     type=id_type("taskId"),
     shell_complete=complete_tasks,
     help="A task that must complete before the new task becomes pending; may be repeated.",

@@ -39,7 +39,7 @@ _LOGS = "public/logs/"
 
 
 def _limit(default: int, what: str) -> Callable[[Any], Any]:
-    return click.option("--limit", type=number(0), default=default, metavar="N", help=f"{what}; 0 means all.")
+    return click.option("--limit", type=number(0), default=default, help=f"{what}; 0 means all.")
 
 
 task_argument = click.argument(
@@ -212,12 +212,7 @@ def rerun(queue: QueueClient, task_id: str) -> AnswerAndText:
 
 @click.command("open", cls=QueueCommand)
 @click.option(
-    "--for",
-    "minutes",
-    type=number(1, 60),
-    default=5,
-    metavar="MINUTES",
-    help="How long the link works.",
+    "--for", "minutes", type=number(1, 60), default=5, metavar="MINUTES", help="How long the link works."
 )
 @reporting
 def open_page(queue: QueueClient, minutes: int) -> AnswerAndText:

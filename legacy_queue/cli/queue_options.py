@@ -21,7 +21,7 @@ from legacy_queue.config import SERVER_FILE, load
 from legacy_queue.config.values import Value, matching, without_secrets
 from legacy_queue.credentials import ANONYMOUS, Credentials
 from legacy_queue.domain.hosts import is_loopback
-from legacy_queue.domain.ids import IDENTIFIER, TASK_ID, TASK_QUEUE_ID
+from legacy_queue.domain.ids import TASK_ID, TASK_QUEUE_ID
 from legacy_queue.private_folder import NotOurs, check_folder, read_private
 from legacy_queue.queue_client import QueueClient, RequestFailed
 from legacy_queue.testing.server_process import trust_variables
@@ -92,29 +92,23 @@ _CLIENT_OPTIONS = (
         callback=_certificate,
     ),
 )
-identifier = matching(IDENTIFIER, "1 to 38 characters of a-z, A-Z, 0-9, - and _")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
-_pool = matching(TASK_QUEUE_ID, "a pool: its provisionerId, a slash and its workerType")
+_pool = matching(TASK_QUEUE_ID, "a pool: its provisionerId, a slash and its workerType", name="pool")
 pool_argument = click.argument("pool", type=_pool, shell_complete=complete_pools)
 pool_option = click.option(
-    "--pool",
-    type=_pool,
-    metavar="POOL",
-    shell_complete=complete_pools,
-    help="Only this pool: provisionerId/workerType.",
+    "--pool", type=_pool, shell_complete=complete_pools, help="Only this pool: provisionerId/workerType."
 )
 
 
 def id_type(name: str) -> Value:
     """The type of a taskId, or of a taskGroupId."""
     example = "such as VHL2gBZ2SI-u8RFuhXZJvQ: 22 characters as create-task prints them"
-    return matching(TASK_ID, f"a {name}, {example}")
+    return matching(TASK_ID, f"a {name}, {example}", name="task")
 
 
 task_option = click.option(
     "--task",
     "taskId",
-    metavar="TASK",
     type=id_type("taskId"),
     shell_complete=complete_tasks,
     help="Only requests about this task.",
@@ -182,17 +176,17 @@ def called_queue(
     default = local.get("rootUrl", "http://127.0.0.1:8080" if is_anonymous else "")
     url = base_url or f"{(root_url or default).rstrip('/')}/api/queue/v1"
     if not _is_url(url):
-        given = base_url or root_url or ""
-        option = "--base-url" if base_url else "--root-url"
-        names = (*_ROOT_URLS, "LEGACY_QUEUE_BASE_URL")
-        name = next((name for name in names if given and os.environ.get(name) == given), option)
-        if given:
+        given = base_url or root_url
+        if not given:
             raise click.UsageError(
-                f"{name} is {without_secrets(given)!r}: expected a URL such as http://127.0.0.1:8080"
+                "No queue runs in this directory: run `legacy-queue up` here, or name a queue by "
+                "--root-url http://127.0.0.1:8080"
             )
+        option = "--base-url" if base_url else "--root-url"
+        variables = (*_ROOT_URLS, "LEGACY_QUEUE_BASE_URL")
+        name = next((name for name in variables if os.environ.get(name) == given), option)
         raise click.UsageError(
-            "No queue runs in this directory: run `legacy-queue up` here, or name a queue by "
-            "--root-url http://127.0.0.1:8080"
+            f"{name} is {without_secrets(given)!r}: expected a URL such as http://127.0.0.1:8080"
         )
     if client_id and access_token:
         return QueueClient(url, Credentials(client_id, access_token, certificate))

@@ -4,12 +4,7 @@ import gc
 
 import click
 
-from legacy_queue.cli.options import (
-    SettingsCommand,
-    pass_given,
-    stop_with_stdin_option,
-    watch_stdin,
-)
+from legacy_queue.cli.options import SettingsCommand, pass_given, stop_with_stdin_option, watch_stdin
 from legacy_queue.config import GivenSettings
 
 

@@ -11,15 +11,17 @@ from typing import Any, get_args
 import click
 import structlog
 
-from legacy_queue.cli.queue_options import QueueCommand, identifier, pool_argument, queue_options
+from legacy_queue.cli.queue_options import QueueCommand, pool_argument, queue_options
 from legacy_queue.config.settings import LOG_FORMATS
-from legacy_queue.config.values import number, one_of, without_secrets
+from legacy_queue.config.values import matching, number, one_of, without_secrets
+from legacy_queue.domain.ids import IDENTIFIER
 from legacy_queue.queue_client import QueueClient
 from legacy_queue.server.logs import log_to_standard_error
 from legacy_queue.server.signals import exit_on_signal, handle_stop
 from legacy_queue.worker import Protocol, Refused, SampleWorker, WorkerSettings
 
 SHUTDOWN_LIMIT = 30.0  # seconds
+_id = matching(IDENTIFIER, "1 to 38 characters of a-z, A-Z, 0-9, - and _", name="id")
 
 
 def _default_worker_id() -> str:
@@ -31,14 +33,8 @@ def _default_worker_id() -> str:
 @click.command(cls=QueueCommand)
 @queue_options
 @pool_argument
-@click.option("--worker-group", type=identifier, default="sample", metavar="ID", help="Its workerGroup.")
-@click.option(
-    "--worker-id",
-    type=identifier,
-    metavar="ID",
-    show_default="host name and process id",
-    help="Its workerId.",
-)
+@click.option("--worker-group", type=_id, default="sample", help="Its workerGroup.")
+@click.option("--worker-id", type=_id, show_default="host name and process id", help="Its workerId.")
 @click.option(
     "--protocol",
     type=one_of(*get_args(Protocol)),
@@ -47,20 +43,8 @@ def _default_worker_id() -> str:
     help="How to find work: draft and deployed poll Azure queues, as the draft of the protocol says or as "
     "Mozilla's workers did; claimwork calls claimWork.",
 )
-@click.option(
-    "--capacity",
-    type=number(1),
-    default=1,
-    metavar="N",
-    help="How many tasks to run at the same time.",
-)
-@click.option(
-    "--max-tasks",
-    type=number(1),
-    metavar="N",
-    show_default="no limit",
-    help="End after this many tasks.",
-)
+@click.option("--capacity", type=number(1), default=1, help="How many tasks to run at the same time.")
+@click.option("--max-tasks", type=number(1), show_default="no limit", help="End after this many tasks.")
 @click.option(
     "--log-format",
     type=one_of(*LOG_FORMATS),
@@ -68,13 +52,7 @@ def _default_worker_id() -> str:
     metavar="NAME",
     help="The format of the log: text, json, or auto (text at a terminal, else json).",
 )
-def worker(
-    queue: QueueClient,
-    pool: str,
-    worker_id: str | None,
-    log_format: str,
-    **settings: Any,
-) -> None:
+def worker(queue: QueueClient, pool: str, worker_id: str | None, log_format: str, **settings: Any) -> None:
     """Run the tasks of the pool POOL (provisionerId/workerType) until SIGTERM or Ctrl-C.
 
     The worker claims a task, runs its command, uploads the log as public/logs/live.log and the files that the

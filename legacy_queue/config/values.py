@@ -20,11 +20,8 @@ from legacy_queue.domain.times import parse_duration
 
 Read = Callable[[Any], Any]
 _LABEL = "[a-z0-9]([a-z0-9_-]{0,61}[a-z0-9])?"
-_WRONG = (
-    ValueError,
-    TypeError,
-    RuntimeError,
-)  # RuntimeError: JSON that is nested too deeply, and a home directory that does not exist
+# RuntimeError: JSON that is nested too deeply, and a home directory that does not exist
+_WRONG = (ValueError, TypeError, RuntimeError)
 
 
 class _WrongPartError(ValueError):
@@ -32,10 +29,10 @@ class _WrongPartError(ValueError):
 
 
 class Value(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no argument for it
-    """A type of values. ``words`` are the possible values, if they are few. An option of a type that is
-    ``multiple`` may be repeated. ``name``, in capitals, stands for the value in a help.
+    """A type of values, which ``read`` makes from text or from a value of TOML.
 
-    ``read`` takes text or a value of TOML. It raises one of _WRONG for a value that is not as ``expected``.
+    ``read`` raises one of _WRONG if the value is not as ``expected``. ``words`` are the possible values, if
+    they are few. If the type is ``multiple``, its option may be repeated. A help shows ``name`` in capitals.
     """
 
     envvar_list_splitter = ","
@@ -160,6 +157,7 @@ project = matching("[a-zA-Z0-9_-]{1,64}", "1 to 64 characters of a-z, A-Z, 0-9, 
 url = _url("https?", "http:// or https:// and has no user, password or query")
 azure_url = _url("https", "https:// and has no query: tokens are not sent over plain HTTP")
 account = matching("[a-z0-9]{3,24}", "3 to 24 characters of a-z and 0-9")
+port = Value("a port from 0 to 65535; 0 lets the system choose one", number(0, 65535).parse, name="port")
 proxy = matching(
     r"http://[^\s/?#{}@]+/?",
     "the URL of an HTTP proxy, such as http://proxy.example.com:3128, without user and password",
@@ -170,13 +168,6 @@ proxy = matching(
 @_expecting("a path, in which ~ is a home directory that exists", name="path")
 def path(value: Any) -> Path:
     return Path(text.parse(value)).expanduser()
-
-
-@_expecting("a port from 0 to 65535; 0 lets the system choose one", name="port")
-def port(value: Any) -> int:
-    number = int(matching(r"\d{1,5}", "", int).parse(value))
-    _check(number <= 65535)
-    return number
 
 
 @_expecting("true or false", words=("true", "false"))

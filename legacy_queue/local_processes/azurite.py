@@ -254,9 +254,8 @@ class Azurite:
         # without the accounts that the user may have set
         environment = {name: value for name, value in os.environ.items() if not name.startswith("AZURITE_")}
         environment["PATH"] = _search_path()
-        environment["AZURITE_ACCOUNTS"] = (
-            f"{ACCOUNT}:{self._key}"  # not as an option: everybody can read a command line
-        )
+        # not as an option: everybody can read a command line
+        environment["AZURITE_ACCOUNTS"] = f"{ACCOUNT}:{self._key}"
         preload = str(_PRELOAD.resolve()).replace("\\", "\\\\").replace('"', '\\"')
         environment["NODE_OPTIONS"] = f'{environment.get("NODE_OPTIONS", "")} --require "{preload}"'
         location = f"--location={self._folder.resolve()}"

@@ -60,7 +60,7 @@ class Arbiter(arbiter.Arbiter):
         signal.pthread_sigmask(signal.SIG_BLOCK, WORKER_SIGNALS)
         try:
             pid = super().spawn_worker()
-        # of the new process: gunicorn would take its exit code for a reason to end all processes
+        # this is in the new process: with that exit code, gunicorn would end the other processes too
         except SystemExit as end:
             if end.code == self.WORKER_BOOT_ERROR and self.WORKERS:
                 raise SystemExit(1) from None

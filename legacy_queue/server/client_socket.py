@@ -34,7 +34,7 @@ class Timeouts:
     idle: float = 120.0
     # for a TLS handshake, or for a request; a request gets more time if at least 4 KiB a second arrive
     request: float = 30.0
-    answer: float = 60.0  # for each piece of an answer, which amounts to a KiB a second
+    answer: float = 60.0  # for each piece of an answer, so the client must read about a KiB a second
 
 
 class ClientSocket:

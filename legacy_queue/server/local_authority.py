@@ -84,9 +84,9 @@ class LocalAuthority:
         """Create or renew the files, so that they cover all ``names`` for another month.
 
         If several processes call this at once, one of them does the work. If the authority lacks a DNS name,
-        it is replaced by an authority for the old and the new names, and clients must trust the new one. It
-        keeps the old names so that two servers with different names do not replace each other's authority
-        again and again. Raises OSError, and ValueError for a damaged file.
+        or expires within 90 days, it is replaced by an authority for the old and the new names, and clients
+        must trust the new one. It keeps the old names so that two servers with different names do not replace
+        each other's authority again and again. Raises OSError, and ValueError for a damaged file.
         """
         with open(lock_private(self._folder / "lock", math.inf)):
             self._ensure(now)

@@ -86,8 +86,8 @@ def serve(settings: Settings, *, has_default_ports: bool) -> None:
             stack.callback(_end, azurite)
             settings = replace(settings, connection_string=azurite.connection_string)
         check_account(settings)
-        # write into the data directory only now: what is there tells that a server with a working storage
-        # started
+        # Write into the data directory only now: to a later start, a file there means that a server with a
+        # working storage has run.
         settings = complete(settings)
         tls = _tls(settings) if settings.has_tls else None
         stack.callback(_remove, settings.data_dir / SERVER_FILE)

@@ -24,10 +24,7 @@ _REFRESH_INTERVAL = 60  # seconds
 
 
 def local_authority(settings: Settings) -> LocalAuthority:
-    """Returns the authority in the data directory.
-
-    Memory storage has it too, so that its path stays the same for clients.
-    """
+    """Returns the authority in the data directory, also for memory storage: clients need a lasting path."""
     return LocalAuthority(settings.tls_dir, settings.tls_name)
 
 

@@ -225,10 +225,10 @@ class LegacyQueue:
         the task is resolved in another state, it raises AssertionError at once. Both say what happened to the
         task.
 
-        With ``skip``, it moves the clock to the next time at which something is due for the task, or for a
-        task that this one depends on. It repeats that while no worker is at work. A worker is at work if it
-        has claimed one of these tasks, or asks for work in one of their pools; the claims of this object do
-        not count.
+        With ``skip``, whenever no worker is at work, it moves the clock to the next time at which something
+        is due for the task, or for a task that this one depends on. A worker is at work if it has claimed one
+        of these tasks, or asks for work in the pool of a task whose message is visible. The claims of this
+        object do not count.
         """
         require_one_of(State, "state", state)
         with self._follow(timeout, routingKey=f"primary.{task_id}.#") as events:
@@ -282,11 +282,10 @@ class LegacyQueue:
         provisioner_id: str | None = None,
         task_queue_id: str | None = None,
     ) -> list[InspectedMessage]:
-        """The messages in the pool's Azure queues. Each has ``taskId runId priority visibleIn dequeueCount``
-        ...
+        """The messages in the pool's Azure queues, without dequeuing any. Azurite lists only visible ones.
 
-        ``visibleIn`` is in seconds; 0 means that the message is visible. No message is dequeued. On Azurite
-        only visible messages are listed.
+        Each has ``taskId``, ``runId``, ``priority``, ``dequeueCount`` and so on. ``visibleIn`` is in seconds;
+        0 means that the message is visible.
         """
         pool = self._pool(worker_type, provisioner_id, task_queue_id)
         messages: list[InspectedMessage] = self._http.call("GET", f"/inspect/v1/messages/{pool}")["messages"]
@@ -352,7 +351,8 @@ class LegacyQueue:
         You can limit the fault to requests about a ``task``, to those of a ``worker``
         (``"<workerGroup>/<workerId>"``), and to the first ``times`` requests. With a ``probability`` and a
         ``seed``, it happens only to some of them. The fault ends when its ``remove`` is called, at the end of
-        its ``with``, or at the next reset. If no request has met it by then, it warns FaultNeverFired.
+        its ``with``, or at the next reset. If no request has met it, the end of the ``with``, the reset and
+        the end of the queue warn FaultNeverFired.
         """
         wanted: dict[str, Any] = {"endpoint": endpoint}
         value: Any

@@ -17,9 +17,8 @@ _MAX_TASKS = 20
 _MAX_POOLS = 5
 _MAX_MESSAGES = 10
 _MAX_WARNINGS = 10
-_REQUESTS_PER_LINE = (
-    10  # so many requests are read for a line, because an idle worker polls seven queues again and again
-)
+# so many requests are read for a line, because an idle worker polls seven queues again and again
+_REQUESTS_PER_LINE = 10
 _UNIQUE_FIELDS = ("sequence", "begun", "time", "requestId", "path", "priority", "ms")
 _MAX_WIDTH = 300  # characters of a line
 _PAGE = f"""<!doctype html>

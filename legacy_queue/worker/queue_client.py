@@ -55,19 +55,13 @@ class PolledMessage:
 
     @property
     def proof(self) -> dict[str, str]:
-        """Returns the parameters of the draft protocol's claimTask.
-
-        They prove that the worker has the message.
-        """
+        """The parameters of claimTask that prove, in the draft protocol, that the worker has the message."""
         work = self.work() or {}
         signature = {"signature": work["signature"]} if "signature" in work else {}
         return {"messageId": self.message_id, "receipt": self.receipt, **signature}
 
     def delete_url(self, urls: Mapping[str, str]) -> str:
-        """Returns the URL that deletes the message.
-
-        It encodes the pop receipt, because a receipt may contain ``+``, which Azure would read as a space.
-        """
+        """The URL that deletes the message. It encodes the receipt: Azure would read its ``+`` as a space."""
         url = urls["signedDeleteUrl"].replace("{{messageId}}", quote(self.message_id, safe=""))
         return url.replace("{{popReceipt}}", quote(self.receipt, safe=""))
 
@@ -143,10 +137,7 @@ class QueueClient:
         self._send("upload", "PUT", put_url, content=content, headers={"Content-Type": content_type})
 
     def _call(self, path: str, claim: Claim | None = None, method: str = "POST", **options: Any) -> Any:
-        """Send a request signed by the claim's credentials, or without a claim by the worker's.
-
-        Returns JSON.
-        """
+        """Send a request as the claim, or else as the worker. Returns the JSON of the answer."""
         own = Credentials.from_wire(claim["credentials"]) if claim else self._settings.credentials
         url = self._settings.base_url.rstrip("/") + path
         answer = self._send(path, method, url, own.sign, **options)

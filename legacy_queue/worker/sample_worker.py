@@ -40,10 +40,7 @@ class SampleWorker:
                 ended.result()
 
     def stop(self) -> None:
-        """Stop claiming, stop the running tasks and report them as worker-shutdown.
-
-        Does not wait for that.
-        """
+        """Stop claiming, and end the running tasks as worker-shutdown. Does not wait for that."""
         self._stopping.set()
 
     def _work(self) -> None:

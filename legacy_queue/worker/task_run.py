@@ -68,10 +68,7 @@ class TaskRun:
                 sys.stdout.flush()
 
     def _execute(self, directory: Path, log: IO[bytes]) -> tuple[list[str], str | None]:
-        """Run the command and upload its artifacts.
-
-        Returns what went wrong, and the reason for an exception.
-        """
+        """Run the command and upload its artifacts. Returns the problems, and a reason for an exception."""
         # A task can still read the credentials in /proc. But without them in its environment, it does not
         # print them into its log by accident, and the log is a public artifact.
         secret = ("TASKCLUSTER_", "LEGACY_QUEUE_")

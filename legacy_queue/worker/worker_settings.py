@@ -13,11 +13,9 @@ Protocol = Literal["draft", "deployed", "claimwork"]
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerSettings:
-    """The settings of a worker. ``pool`` is provisionerId/workerType. ``base_url`` is that of the queue's
-    API.
+    """The settings of a worker. ``base_url`` ends in ``/v1``, and ``pool`` is provisionerId/workerType.
 
-    The pair of worker_group and worker_id must be unique. Two workers with the same names would get the same
-    claim.
+    No other worker may have the same worker_group and worker_id: both would get the same claim.
     """
 
     base_url: str
