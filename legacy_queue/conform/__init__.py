@@ -130,7 +130,7 @@ def observe(journal: Sequence[Mapping[str, Any]], pool: str | None = None) -> li
         if not pools:
             raise ValueError("the queue has received no request from a worker")
         seen = f"no request for {pool}" if pool else "requests for several pools"
-        raise ValueError(f"the queue has received {seen}: expected one of {', '.join(sorted(pools))}")
+        raise ValueError(f"the queue has received {seen}: name one of {', '.join(sorted(pools))}")
     chosen = pool or min(pools)
     logs = logs_by_worker(requests, chosen, is_whole=journal[0]["sequence"] == 1)
     if not logs:

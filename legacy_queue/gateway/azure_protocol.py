@@ -160,7 +160,7 @@ class Faults(Protocol):
 
 
 def blueprint_of(name: str, rule: str, serve: Callable[[str], Response], record_of: RecordOf) -> Blueprint:
-    """Returns a blueprint that serves the rule for every method. It answers errors as Azure does."""
+    """Returns a blueprint that serves the rule for every method. It answers an AzureError as Azure does."""
 
     def refused(error: AzureError) -> Response:
         record_of(request.environ).reason = error.reason

@@ -76,7 +76,7 @@ def _logged(error: Exception, record: RequestRecord) -> str:
         request_id=record.request_id,
         exc_info=error,
     )
-    return f"an error of the server, incident {incident}: look for this id in the log of the server"
+    return f"internal error, incident {incident}: look for this id in the log of the server"
 
 
 def _answer(status: int, code: str, message: str, record: RequestRecord, clock: Clock) -> Response:

@@ -47,7 +47,7 @@ _FIRST_REQUEST_TIMEOUT = 0.05
 
 
 class _BoundedRequest(Request):
-    """Bounds the head: gunicorn's own settings cannot allow a longer line, or less than 8 MB of headers."""
+    """Bounds the head: gunicorn's settings allow lines of at most 8,190 bytes, and headers of 8 MB."""
 
     def parse(self, unreader: Any) -> Any:
         self.scheme = unreader.sock.scheme

@@ -389,7 +389,10 @@ class Ledger:
 
 
 def _both(name: NamedTask, other: NamedTask | None) -> NamedTask:
-    """Returns a name that includes both names of a task. If the groups differ, the sweeper ends the other."""
+    """Returns a name that includes both. If their groups differ, it has the group of ``other``.
+
+    The sweeper ends the membership in the other group.
+    """
     if other is None:
         return name
     return NamedTask(name.task_id, min(name.since, other.since), other.task_group_id or name.task_group_id)
