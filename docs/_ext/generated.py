@@ -32,7 +32,7 @@ from legacy_queue.domain.scopes import AllOf, AnyOf, Expression, ForEach
 from legacy_queue.domain.topics import PROJECT
 from legacy_queue.http.declared_endpoints import served_by
 from legacy_queue.http.endpoint import Endpoint
-from legacy_queue.http.parameters import PARAMETERS
+from legacy_queue.http.parameters import PARAMETERS, in_words
 from legacy_queue.http.references import exchanges_reference
 from legacy_queue.http.schemas import SCHEMAS, message_schema
 from legacy_queue.services.inspection.explanation import WAIT_SITUATIONS
@@ -128,12 +128,6 @@ def groups() -> str:
     return _table(["page", "what for"], rows)
 
 
-def not_served() -> str:
-    """A row for each method of the published clients that the server does not serve."""
-    names = sorted({name for known in CLIENTS.values() for name in known} - SERVED.keys())
-    return _table(["method", "clients"], [[f"`{name}`", _clients_with(name)] for name in names])
-
-
 def _clients_with(method: str) -> str:
     return ", ".join(version for version, methods in CLIENTS.items() if method in methods)
 
@@ -208,9 +202,11 @@ def _parameters(names: Sequence[str], query: Sequence[str]) -> str:
 
 def parameters() -> str:
     """What each parameter must match."""
-    return _table(
-        ["parameter", "must match"], [[f"`{name}`", f"`{pattern}`"] for name, pattern in PARAMETERS.items()]
-    )
+    rows = []
+    for name, pattern in PARAMETERS.items():
+        words = in_words(pattern).replace("<", "&lt;")
+        rows.append([f"`{name}`", "" if pattern in words else words, f"`{pattern}`"])
+    return _table(["parameter", "expected", "pattern"], rows)
 
 
 def _scopes(expression: "Expression | None", indent: str = "") -> str:
@@ -363,10 +359,12 @@ def events() -> str:
     """A section for each exchange."""
     sections = []
     for entry in exchanges_reference(PROJECT)["entries"]:
-        words = ".".join(f"<{word['name']}>" for word in entry["routingKey"])
+        names = [word["name"] for word in entry["routingKey"]]
+        words = ".".join(f"<{name}>" for name in names)
+        routing_key = "the words [above](#routing-keys)" if "taskId" in names else f"`{words}`"
         schema = message_schema(entry["exchange"])
         sections += [
-            f"### {entry['exchange']}\n\n{entry['description']}\n\nRouting key: `{words}`\n",
+            f"### {entry['exchange']}\n\n{entry['description']}\n\nRouting key: {routing_key}\n",
             f"Message, schema `{schema}`:\n\n{schema_tables.table(schema)}",
         ]
     return "\n".join(sections)
@@ -513,7 +511,6 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 _GENERATORS: Mapping[str, Callable[..., str]] = {
     "index": index,
     "groups": groups,
-    "not-served": not_served,
     "endpoints": endpoints,
     "shapes": schema_tables.shapes,
     "parameters": parameters,

@@ -1,10 +1,12 @@
 """JSON schemas as tables for a reader."""
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from legacy_queue.http.parameters import in_words
 from legacy_queue.http.schemas import SCHEMAS
 
 Schema = Mapping[str, Any]
@@ -65,8 +67,16 @@ def _kind(schema: Schema) -> str:
             return f"object; each value: {_kind(schema['additionalProperties'])}{_limits(schema)}"
     length = f", up to {schema['maxLength']:,} characters" if "maxLength" in schema else ""
     form = f", {schema['format']}" if "format" in schema else ""
-    pattern = f", `` {schema['pattern']} ``".replace("|", "\\|") if "pattern" in schema else ""
-    return f"{schema.get('type', 'anything')}{form}{length}{pattern}"
+    pattern = schema.get("pattern", "")
+    words = in_words(pattern).replace("<", "&lt;")
+    if not pattern:
+        what = ""
+    elif pattern in words:
+        what = f", `` {pattern} ``".replace("|", "\\|")
+    else:
+        what = f": {words}"
+        length = "" if re.search("[0-9]", words) else length  # the words say how long it is
+    return f"{schema.get('type', 'anything')}{form}{length}{what}"
 
 
 def _range(schema: Schema) -> str:

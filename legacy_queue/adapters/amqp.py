@@ -156,7 +156,7 @@ class AmqpBroker(Broker):
             if not self._quiet_until or now >= self._quiet_until:
                 self._quiet_until = now + _LOG_INTERVAL
                 level = logging.ERROR if isinstance(error, _MISCONFIGURED) else logging.WARNING
-                log.log(level, "broker-failed", why=why)
+                log.log(level, "broker-failed", broker=self._address["host"], why=why)
             raise BrokerAway(why) from error
 
 

@@ -14,7 +14,7 @@ from legacy_queue.server.tls import local_authority
 @click.command(cls=SettingsCommand, uses=("data_dir", "tls_name"))
 @pass_given
 def ca(given: GivenSettings) -> None:
-    """Print where the certificate of the local authority is, and how clients trust it.
+    """Print where the certificate of the local authority is, and how clients can trust it.
 
     `serve --tls auto` uses this authority if it has the same --data-dir. If there is none yet, this command
     makes one, for the names in --tls-name.

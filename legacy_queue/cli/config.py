@@ -84,8 +84,8 @@ def _without_key(part: str) -> str:
 def env() -> None:
     """Print variables for a shell that lead clients to the queue: eval "$(legacy-queue env)".
 
-    They contain its URL, credentials and certificates. The queue must run in this directory, or its data
-    directory must be named by LEGACY_QUEUE_DATA_DIR.
+    They contain its URL, credentials and certificates. Run the command where the queue runs, or set
+    LEGACY_QUEUE_DATA_DIR to the queue's data directory.
     """
     ready = local_server()
     if not ready:
@@ -112,8 +112,8 @@ def exports(variables: Mapping[str, str]) -> str:
 def queues(given: GivenSettings, pool: str) -> None:
     """Print the priority and the name of each Azure queue of a pool, the highest priority first.
 
-    The names depend only on the pool and the setting queue-prefix. Whether the queues exist is not checked:
-    the server creates a queue when it is first used.
+    The names depend only on the pool and the setting queue-prefix. The command does not check whether the
+    queues exist: the server creates a queue when it is first used.
     """
     click.echo(named_queues(pool, given.settings().queue_prefix))
 

@@ -150,8 +150,8 @@ def conform(
 
     COMMAND starts your worker. It is run in about 20 situations, each with a new queue in memory. Its
     environment contains TASKCLUSTER_ROOT_URL, TASKCLUSTER_CLIENT_ID, TASKCLUSTER_ACCESS_TOKEN,
-    LEGACY_QUEUE_BASE_URL, PROVISIONER_ID, WORKER_TYPE, WORKER_GROUP and WORKER_ID. In its words, {rootUrl},
-    {baseUrl}, {provisionerId}, {workerType}, {workerGroup} and {workerId} are replaced.
+    LEGACY_QUEUE_BASE_URL, PROVISIONER_ID, WORKER_TYPE, WORKER_GROUP and WORKER_ID. In COMMAND, {rootUrl},
+    {baseUrl}, {provisionerId}, {workerType}, {workerGroup} and {workerId} are replaced by these values.
 
     The exit code is 1 if a rule is broken or no rule was exercised, and 2 if the worker cannot be judged.
     """

@@ -51,7 +51,7 @@ def show_clock(queue: QueueClient) -> AnswerAndText:
 @click.argument("by", metavar="DURATION")
 @reporting
 def advance(queue: QueueClient, by: str) -> AnswerAndText:
-    """Move the clock forward by a duration such as 21m, 1500ms, 2h or 5d.
+    """Move the clock forward, for example by 21m, 1500ms, 2h or 5d.
 
     Everything that becomes due in this time happens before the command ends, in order.
     """
@@ -88,7 +88,10 @@ def fault() -> None:
 @fault.command("list")
 @reporting
 def list_faults(queue: QueueClient) -> AnswerAndText:
-    """List the faults in force, and how often each has fired, as `legacy-queue fault` alone does."""
+    """List the faults in force, and how often each has fired.
+
+    `legacy-queue fault` alone does the same.
+    """
     answer = queue.call("GET", "/control/v1/faults", expected="faults")
     lines = [f"{fault['faultId']}  {fault_line(fault)}" for fault in answer["faults"]]
     return answer, "\n".join(lines) or "There are no faults."
@@ -134,7 +137,9 @@ def list_faults(queue: QueueClient) -> AnswerAndText:
 )
 @reporting
 def add(queue: QueueClient, endpoint: str, **options: Any) -> AnswerAndText:
-    """Make requests to ENDPOINT fail from now on, and print the id of this fault.
+    """Make requests to ENDPOINT fail from now on.
+
+    The command prints the id of this fault.
 
     ENDPOINT is a method of the API, such as claimTask, or a request on a signed URL: azure.receive,
     azure.delete or upload.
@@ -225,7 +230,7 @@ def _followed(
 @click.option(
     "--yes",
     is_flag=True,
-    help="Do not ask for confirmation, even if the storage is one that outlives the server.",
+    help="Do not ask for confirmation, even if the data would outlive the server.",
 )
 @reporting
 def reset(queue: QueueClient, yes: bool) -> AnswerAndText:

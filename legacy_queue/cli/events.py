@@ -35,7 +35,7 @@ def events(queue: QueueClient, exchange: str | None, routing_key: str, as_json: 
     missed, as far as the queue still has them. If the server has several processes, you see the events of one
     of them.
 
-    No credentials are needed while the setting anonymous-scopes includes queue:events.
+    You need no credentials while the setting anonymous-scopes includes queue:events.
     """
     query = {"routingKey": routing_key, **({"exchange": exchange} if exchange else {})}
     for data in _follow(queue, query):  # a signal ends the process

@@ -36,15 +36,15 @@ _HEADS = ("POOL", "CAN REQUIRE PROOF", "READY FOR CLAIMWORK", *_COUNTED)
     help="Count the claims that this policy would have refused.",
 )
 def migration(queue: QueueClient, since: str, pool: str | None, dry_run: str | None) -> AnswerAndText:
-    """Report which pools can move to a newer protocol, and which workers keep the others from it.
+    """Report which pools can move to a newer protocol, and which workers keep the other pools from moving.
 
     The credentials need the scope queue:migration. A caller is listed, with all its recorded calls, if it
     asked for work within --since. A call is recorded about ten seconds after it was made.
 
     \b
     - CAN REQUIRE PROOF: yes if the policy of the pool can be set to required
-    - READY FOR CLAIMWORK: yes if workers called claimWork, and none polled, or
-      called pollTaskUrls or claimTask
+    - READY FOR CLAIMWORK: yes if workers called claimWork, and none of them
+      polled, called pollTaskUrls or called claimTask
     - URLS: calls of pollTaskUrls
     - FULL PROOF: claims with the messageId, receipt and signature
     - NO SIGNATURE: claims without the signature, but with one of the others

@@ -20,7 +20,7 @@ from legacy_queue.config import GivenSettings
 @stop_with_stdin_option
 @pass_given
 def serve(given: GivenSettings, azurite_default_ports: bool, stop_with_stdin: bool) -> None:
-    """Run the queue until SIGTERM or Ctrl-C. The exit code is then 0, even during the start.
+    """Run the queue until SIGTERM or Ctrl-C. The exit code is then 0, even if the server was still starting.
 
     The server also does the background work: it ends claims and enforces deadlines when they are due,
     finishes what a killed server left undone, and removes what has expired.

@@ -93,7 +93,9 @@ class Settings:
         values.account, None, "The name of the account, if it is not the first label of the URLs' host names."
     )
     azure_proxy: str | None = _storage(
-        values.proxy, None, "The HTTP proxy for requests to Azure. Proxies of the environment are not used."
+        values.proxy,
+        None,
+        "The HTTP proxy for requests to Azure. It ignores proxies in the environment.",
     )
     azurite_dir: Path | None = _storage(
         values.path,
@@ -150,8 +152,8 @@ class Settings:
     cors_origins: tuple[str, ...] = _network(
         values.origins,
         "auto",
-        "An origin whose web pages may call the server; may be repeated. Or * (all), none, or auto: none "
-        "with the development client, and on loopback without --public-url; otherwise *.",
+        "The origins whose web pages may call the server: an origin (may be repeated), * (all), none, or "
+        "auto. auto is none with the development client and on loopback without --public-url, otherwise *.",
     )
     trusted_proxy: tuple[Network, ...] = _network(
         values.networks,
@@ -190,8 +192,8 @@ class Settings:
     worker_types: Mapping[str, str] = _protocol(
         values.policies,
         {},
-        "The policy of each provisionerId/workerType: may claimTask leave out its message (optional), or "
-        "must it name one (required)?",
+        "The policy of each provisionerId/workerType. optional: claimTask may leave out its message. "
+        "required: claimTask must name its message.",
     )
     answer_shape: str = _protocol(
         values.one_of(BY_PATH, *SHAPES),

@@ -227,6 +227,7 @@ def test_a_broker_that_refuses_the_login_is_away_and_the_log_says_why_once(
     [line] = logs
     assert (line["event"], line["log_level"]) == ("broker-failed", "error")
     assert re.search(reason, line["why"])
+    assert f"@{line['broker']}/" in rabbitmq.url
     for said in (str(line), str(refused.value)):
         assert "hunter2" not in said
         assert "amqp://" not in said

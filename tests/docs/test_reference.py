@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from legacy_queue.http.declared_endpoints import served_by
 from tests.docs.terminal import ROOT
 from tests.system.processes import LONG
 from tests.system.real_clients import python_of_today
@@ -44,6 +45,7 @@ def test_the_methods_listed_for_a_published_client_are_the_clients(version: str)
     ran = subprocess.run([python, "-c", _METHODS], capture_output=True, text=True, check=True, timeout=LONG)
     listed = json.loads((ROOT / "docs" / "_ext" / "clients.json").read_text())
     assert json.loads(ran.stdout) == listed[version]
+    assert {*listed[version]} <= {endpoint.name for endpoint in served_by("queue", "object")}
 
 
 def test_the_events_to_watch_for_are_the_warnings_and_errors_that_the_code_logs() -> None:
