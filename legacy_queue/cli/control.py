@@ -169,7 +169,7 @@ def remove(queue: QueueClient, fault_id: str) -> AnswerAndText:
     "--limit",
     type=number(1, 1000),
     default=20,
-    help="Print the last N lines; with --json or --follow, the last N requests.",
+    help="Print the last N lines, at most 1000. With --json or --follow, print the last N requests.",
 )
 @task_option
 @click.option(

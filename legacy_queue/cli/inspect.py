@@ -212,7 +212,12 @@ def rerun(queue: QueueClient, task_id: str) -> AnswerAndText:
 
 @click.command("open", cls=QueueCommand)
 @click.option(
-    "--for", "minutes", type=number(1, 60), default=5, metavar="MINUTES", help="How long the link works."
+    "--for",
+    "minutes",
+    type=number(1, 60),
+    default=5,
+    metavar="MINUTES",
+    help="How long the link works, at most 60 minutes.",
 )
 @reporting
 def open_page(queue: QueueClient, minutes: int) -> AnswerAndText:

@@ -15,7 +15,8 @@ from legacy_queue.config import GivenSettings
 @click.option(
     "--azurite-default-ports",
     is_flag=True,
-    help="Run Azurite on ports 10000, 10001 and 10002 if they are free and the data directory is new.",
+    help="Run Azurite on ports 10000, 10001 and 10002 if they are free, and if it has not run in this data "
+    "directory before.",
 )
 @stop_with_stdin_option
 @pass_given

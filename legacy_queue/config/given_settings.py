@@ -122,7 +122,7 @@ def _read_environment(ctx: click.Context, _param: click.Parameter, path: Path | 
             if name not in known or variable != _variable(name):  # click reads no other spelling
                 _refuse(name, variable, known, _variable)
             if name in _SETTINGS and not os.environ[variable]:  # click would take the default
-                raise SettingsError(f"{variable} is empty: expected a value, or that the variable is not set")
+                raise SettingsError(f"{variable} is empty: expected a value. To use the default, unset it")
     if path:
         if ctx.get_parameter_source(CONFIG) is ParameterSource.COMMANDLINE:
             ctx.ensure_object(GivenSettings).texts[CONFIG] = str(path)

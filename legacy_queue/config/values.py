@@ -131,7 +131,7 @@ def number(lowest: int, highest: int | None = None) -> Value:
 
 def _duration(lowest: str, highest: str, why: str) -> Value:
     @_expecting(
-        f"a duration in whole seconds from {lowest} to {highest}, such as 20s, 3m31s or 2h: {why}",
+        f"a duration in whole seconds from {lowest} to {highest}, such as 20s, 3m31s or 2h ({why})",
         name="duration",
     )
     def value_type(value: Any) -> timedelta:
@@ -253,8 +253,8 @@ def policies(value: Any) -> Mapping[str, str]:
 
 
 @_expecting(
-    "a list of secrets, or text with commas between them; each has at least 22 printable ASCII characters "
-    "and no space: the first one signs, any of them verifies",
+    "a list of secrets, or text with commas between them. Each has at least 22 printable ASCII characters "
+    "and no space. The first one signs, any of them verifies",
     name="list",
 )
 def secrets(value: Any) -> tuple[str, ...]:
