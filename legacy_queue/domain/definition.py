@@ -155,17 +155,17 @@ def pool_in(body: Mapping[str, Any]) -> tuple[str, str]:
 
 def _check_times(created: datetime, deadline: datetime, expires: datetime, now: datetime) -> None:
     rules = (
-        ("created", "be within 15 minutes of now, {now}", abs(created - now) <= CLOCK_DRIFT),
-        ("deadline", "not be before created", deadline >= created),
-        ("deadline", "be in the future", deadline > now),
-        ("deadline", "be at most 5 days away", deadline - now <= MAX_DEADLINE + CLOCK_DRIFT),
-        ("expires", "not be before deadline", expires >= deadline),
+        ("created", "a time within 15 minutes of now, {now}", abs(created - now) <= CLOCK_DRIFT),
+        ("deadline", "a time that is not before created, {created}", deadline >= created),
+        ("deadline", "a time in the future", deadline > now),
+        ("deadline", "a time that is at most 5 days away", deadline - now <= MAX_DEADLINE + CLOCK_DRIFT),
+        ("expires", "a time that is not before deadline, {deadline}", expires >= deadline),
     )
     for name, rule, is_kept in rules:
         if not is_kept:
             named = {"created": created, "deadline": deadline, "expires": expires, "now": now}
             times = {key: format_time(time) for key, time in named.items()}
-            raise InputError(f"{name} is {times[name]}: it must {rule.format(**times)}", times)
+            raise InputError(f"{name} is {times[name]}: expected {rule.format(**times)}", times)
 
 
 def _check_size(what: str, value: Any, max_size: int) -> None:
