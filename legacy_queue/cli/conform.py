@@ -28,7 +28,7 @@ _SUFFIXES = (".html", ".json", ".xml")
 
 
 def payloads_of(_ctx: click.Context, _param: click.Parameter, value: str) -> Any:
-    """The payloads by what a task does, built in or from a file. A file may contain just one payload."""
+    """A payload for each thing that a task does, built in or from a file. One payload is also possible."""
     if value in conformance.FORMS:
         return conformance.FORMS[value]
     try:
@@ -47,9 +47,9 @@ def payloads_of(_ctx: click.Context, _param: click.Parameter, value: str) -> Any
 
 
 def _report_file(_ctx: click.Context, _param: click.Parameter, value: Path | None) -> Path | None:
-    """The path. It raises before the run if it cannot be written, because the run would be lost."""
+    """Returns the path. If it cannot be written, raises now: later, the whole run would be lost."""
     if value and value.suffix not in _SUFFIXES:
-        raise click.BadParameter(f"{str(value)!r}: expected a name that ends in {', '.join(_SUFFIXES)}")
+        raise click.BadParameter(f"{str(value)!r}: expected a name that ends in .html, .json or .xml")
     if value:
         is_new = not os.path.lexists(value)
         try:
@@ -176,7 +176,7 @@ def conform(
 
 
 def _journal(root_url: str | None) -> Any:
-    """The journal of the running queue. Raises ValueError if its clock was moved: the workers' was not."""
+    """The journal of the running queue. Raises ValueError if its clock was moved, unlike its workers'."""
     names = ("LEGACY_QUEUE_BASE_URL", "TASKCLUSTER_CLIENT_ID", "TASKCLUSTER_ACCESS_TOKEN")
     queue = called_queue(root_url, *map(os.environ.get, names))
     clock = queue.call("GET", "/control/v1/clock", expected="offset")

@@ -201,7 +201,8 @@ def requests(
     query: dict[str, Any] = {**chosen, "taskQueueId": pool, "failed": "true" if failed else None}
     if not (follow or as_json):
         lines = request_lines(queue.journal(**query)[0])[-limit:]
-        click.echo("\n".join(lines) or "There were no requests.")
+        nothing = "No request matches." if any(query.values()) else "There were no requests."
+        click.echo("\n".join(lines) or nothing)
         return
     answer = queue.call("GET", "/control/v1/requests", expected="requests", limit=limit, **query)
     if not follow:

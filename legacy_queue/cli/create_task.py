@@ -38,7 +38,7 @@ def _pairs(expected: str) -> Callable[..., dict[str, str]]:
 
 
 def _completing(ctx: click.Context, param: click.Parameter, value: str | None) -> dict[str, Any] | None:
-    """The payload of a task that completes, for the named worker or from the file."""
+    """The payload of a task that completes: built in for a kind of worker, or from a file."""
     if value is None:
         return None
     from legacy_queue.cli.conform import payloads_of  # few commands need what it imports

@@ -253,12 +253,8 @@ def _listed(queue: QueueClient, path: str, name: str, limit: int, **query: Any) 
         if token is None or len(items) == limit:
             if token:
                 total = answer.get("total")
-                listed = (
-                    f"{limit} of {total} {name};"
-                    if total
-                    else f"the first {limit} {name}, there may be more;"
-                )
-                click.echo(f"Listed {listed} --limit 0 lists all.", err=True)
+                more = f" of {total} {name}." if total else f" {name}. There may be more."
+                click.echo(f"Listed {limit}{more} --limit 0 lists all.", err=True)
             return {**answer, name: items}
 
 

@@ -8,7 +8,7 @@ import click
 
 from legacy_queue.cli.queue_options import AnswerAndText, QueueCommand, pool_option, reporting
 from legacy_queue.cli.tables import table
-from legacy_queue.config.values import one_of
+from legacy_queue.config.values import Value, matching
 from legacy_queue.queue_client import QueueClient
 
 _WHOLE = 3  # parts of a claim's proof: messageId, receipt and signature
@@ -31,7 +31,7 @@ _HEADS = ("POOL", "CAN REQUIRE PROOF", "READY FOR CLAIMWORK", *_COUNTED)
 @pool_option
 @click.option(
     "--dry-run",
-    type=one_of("required"),
+    type=Value("required, the name of the policy", matching("required", "").parse, ("required",)),
     metavar="required",
     help="Count the claims that this policy would have refused.",
 )

@@ -32,7 +32,7 @@ AnswerAndText = tuple[Any, str]  # the queue's answer for a program, and the tex
 
 @contextmanager
 def failing_with_a_sentence(kind: type[click.ClickException] = click.ClickException) -> Iterator[None]:
-    """Turns a request that fails into a sentence that ends the command. It decorates functions too."""
+    """If a request fails, end the command with a sentence that says why. It decorates functions too."""
     try:
         yield
     except RequestFailed as failed:
@@ -52,7 +52,7 @@ def _certificate(_ctx: click.Context, _param: click.Parameter, value: str | None
 
 
 class QueueCommand(click.Command):
-    """A command that calls a queue. Its help says once where the options that choose the queue come from."""
+    """A command that calls a queue. In its help, the options that choose the queue have their own section."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options of the command, then those that say which queue it calls."""

@@ -112,7 +112,7 @@ def matching(pattern: str, expected: str, read: Callable[[str], Any] = str, name
 
 
 def one_of(*words: str) -> Value:
-    expected = " or ".join(filter(None, (", ".join(words[:-1]), words[-1])))
+    expected = f"{', '.join(words[:-1])} or {words[-1]}"
     return Value(expected, matching("|".join(words), "").parse, words, name="word")
 
 

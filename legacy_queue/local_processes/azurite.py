@@ -1,4 +1,4 @@
-"""Azurite as a process that this process starts, watches and stops. It is unpatched, and of any version.
+"""Azurite as a process that this process starts, watches and stops. Any unmodified version will do.
 
 Azurite saves its data every five seconds, and once more when it ends. It ends at a SIGTERM, and when this
 process ends, because its standard input ends then (see azurite_preload.js). If it is killed, it loses what it

@@ -73,6 +73,7 @@ def test_requests_are_listed_with_their_task_caller_and_error(queue: ServedQueue
     }.items():
         found = from_json(ask("requests", *options, "--json"))["requests"]
         assert [request["endpoint"] for request in found] == listed
+    assert printed(ask("requests", "--task", slugid())) == "No request matches.\n"
 
 
 def test_equal_requests_in_a_row_are_printed_as_one_line(queue: ServedQueue, ask: Asking) -> None:

@@ -57,13 +57,13 @@ def test_if_a_list_is_incomplete_standard_error_says_so(queue: ServedQueue, ask:
         queue.create(workerType=worker_type)
     cut = ask("tasks", "--limit", "1", "--pool", "system/listed")
     # the queue does not say how many, because it would have to read all tasks
-    said = "Listed the first 1 tasks, there may be more; --limit 0 lists all.\n"
+    said = "Listed 1 tasks. There may be more. --limit 0 lists all.\n"
     assert (len(cut.stdout.splitlines()), cut.stderr) == (2, said)
     whole = ask("tasks", "--limit", "0", "--pool", "system/listed")
     assert (len(whole.stdout.splitlines()), whole.stderr) == (3, "")
     for command in ("pools", "workers"):
         cut = ask(command, "--limit", "1", "--json")
-        assert cut.stderr == "Listed 1 of 2 pools; --limit 0 lists all.\n"
+        assert cut.stderr == "Listed 1 of 2 pools. --limit 0 lists all.\n"
         assert json.loads(cut.stdout)
         assert ask(command, "--limit", "0").stderr == ""
 
