@@ -42,7 +42,7 @@ Python        export REQUESTS_CA_BUNDLE={bundle}
               export SSL_CERT_FILE={bundle}
               (urllib, aiohttp and others that use Python's own TLS)
 Go            export SSL_CERT_FILE={bundle}
-              (built with Go 1.8 or newer, on Linux; before: Debian's trust store)
+              (on Linux, if built with Go 1.8 or newer; older programs use Debian's trust store)
 curl          curl --cacert {certificate} ...
 Debian        cp {certificate} /usr/local/share/ca-certificates/legacy-queue.crt && update-ca-certificates
               (as root; for Go, curl, and Python's own TLS; not for Node, nor for requests)""")

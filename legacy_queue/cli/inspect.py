@@ -95,7 +95,7 @@ def tasks(queue: QueueClient, state: str, pool: str | None, limit: int) -> Answe
     answer = _listed(queue, "/inspect/v1/tasks", "tasks", limit, state=state, taskQueueId=pool)
     now = parse_time(answer["now"]) if "now" in answer else datetime.now(UTC)  # 0.1.0 does not say it
     rows = (_task_row(task, task, task.get("name", "-"), now) for task in answer["tasks"])
-    return answer, table(_TASK_HEADS, rows, "No task matches.")
+    return answer, table(_TASK_HEADS, rows, f"No task matches --state {state}.")
 
 
 @click.command(cls=QueueCommand)
