@@ -34,10 +34,7 @@ _MESSAGE_ID = re.compile(r"[0-9A-Za-z-]{1,64}")
 
 
 class AzureQueue(Queue):
-    """A queue.
-
-    Each operation is one request, but ``create`` of a new queue needs two. The object is cheap.
-    """
+    """A queue. Each operation is one request, but ``create`` of a new queue is two. Cheap to make."""
 
     def __init__(self, client: QueueClient, signer: UrlSigner) -> None:
         self._client: Any = client

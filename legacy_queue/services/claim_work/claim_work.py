@@ -105,10 +105,7 @@ class ClaimWork:
         return claims
 
     def _polled(self, request: WaitingRequest, end: timedelta, path: WorkerPath) -> Sequence[QueueAndMessage]:
-        """Returns the messages that the worker may claim now. If there are none, answer the request.
-
-        Raises ServiceUnavailable.
-        """
+        """Returns messages to claim now; if there are none, answer the request. Raises ServiceUnavailable."""
         pool_id = path.provisioner_id, path.worker_type
         polled = self._poller.wait(pool_id, request, end - self._clock.monotonic())
         with ExitStack() as undo:

@@ -89,10 +89,7 @@ class RecordedCalls:
     def callers_since(
         self, time: datetime, provisioner_id: str | None = None, worker_type: str | None = None
     ) -> Sequence[Caller]:
-        """Returns the workers and clients whose last call was at or after ``time``. None means any pool.
-
-        Raises ServiceUnavailable.
-        """
+        """The callers with a last call at or after ``time``; None is any pool. Raises ServiceUnavailable."""
         self.note_counted()
         self.flush()
         return self._store.callers_since(time, provisioner_id, worker_type)
