@@ -3,7 +3,6 @@
 import json
 import re
 import shlex
-from collections.abc import Mapping
 from dataclasses import Field
 from datetime import timedelta
 from pathlib import Path
@@ -93,17 +92,9 @@ def env() -> None:
             "No queue runs in this directory: run `legacy-queue up` here, or set LEGACY_QUEUE_DATA_DIR to "
             "the data directory of a running queue"
         )
-    click.echo(exports(variables_of(ready)))
-
-
-def variables_of(ready: Mapping[str, Any]) -> dict[str, str]:
-    """The variables that lead clients and commands to the server with this ready line."""
-    return {"LEGACY_QUEUE_ROOT_URL": ready["rootUrl"], **client_variables(ready)}
-
-
-def exports(variables: Mapping[str, str]) -> str:
-    """An ``export`` line for each variable."""
-    return "\n".join(f"export {name}={shlex.quote(value)}" for name, value in variables.items())
+    variables = {"LEGACY_QUEUE_ROOT_URL": ready["rootUrl"], **client_variables(ready)}
+    for name, value in variables.items():
+        click.echo(f"export {name}={shlex.quote(value)}")
 
 
 @click.command(cls=SettingsCommand, uses=("queue_prefix",))
@@ -115,11 +106,6 @@ def queues(given: GivenSettings, pool: str) -> None:
     The names depend only on the pool and the setting queue-prefix. The command does not check whether the
     queues exist: the server creates a queue when it is first used.
     """
-    click.echo(named_queues(pool, given.settings().queue_prefix))
-
-
-def named_queues(pool: str, prefix: str) -> str:
-    """A line for each Azure queue of ``provisionerId/workerType``."""
-    provisioner_id, worker_type = pool.split("/")
-    queues = work_queues(provisioner_id, worker_type)
-    return "\n".join(f"{queue.priority:<10} {queue.name(prefix)}" for queue in queues)
+    prefix = given.settings().queue_prefix
+    for queue in work_queues(*pool.split("/")):
+        click.echo(f"{queue.priority:<10} {queue.name(prefix)}")
