@@ -95,7 +95,7 @@ class Settings:
     azure_proxy: str | None = _storage(
         values.proxy,
         None,
-        "The HTTP proxy for requests to Azure. It ignores proxies in the environment.",
+        "The HTTP proxy for requests to Azure. The server ignores proxies that the environment names.",
     )
     azurite_dir: Path | None = _storage(
         values.path,
