@@ -86,7 +86,8 @@ class _SettingOption(click.Option):
             more = {"is_flag": False, "flag_value": "true"}
         if words := value_type.words:
             choice = f"[{'|'.join(words)}]"
-            more["metavar"] = choice if len(choice) <= _MAX_METAVAR else "WORD"  # the help explains each word
+            if len(choice) <= _MAX_METAVAR:  # the help explains each word of a longer one
+                more["metavar"] = choice
         super().__init__(
             [_option(wire_name(setting.name))],
             type=value_type,
