@@ -34,7 +34,7 @@ class UrlSigner:
     ) -> SignedUrls:
         """As ``Queue.signed_urls``."""
         policy = poll_policy(caller) if caller and self.endpoint.is_own else ""
-        # "p" allows to receive and delete messages, but not to put or peek
+        # "p" allows receiving and deleting messages, but not putting or peeking
         sas = self._queue_sas(name, "p", start, expiry, policy)
         messages = f"{self._base}/{name}/messages"
         return SignedUrls(

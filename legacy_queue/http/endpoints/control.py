@@ -52,7 +52,7 @@ def move_clock(call: Call) -> Reply:
     """Move the clock forward (``advance``), stop it (``freeze``), or let it run on (``release``).
 
     ``advance`` answers when everything that became due in that time has happened, in its order, including the
-    events. Then the claimWork requests that wait look for work. Signatures, credentials and signed URLs stay
+    events. Then all waiting claimWork requests look for work. Signatures, credentials and signed URLs stay
     on the real time. The clock can be moved with ``--storage embedded`` and ``memory``; otherwise the answer
     is 409.
     """
@@ -77,8 +77,8 @@ def get_reset(call: Call) -> Reply:
 def control_reset(call: Call) -> Reply:
     """Empty the queue, and set its clock to the real time.
 
-    It removes all tasks, messages, events, artifacts, workers, faults and recorded requests. The claimWork
-    requests that wait and the event streams end. On Azurite only the data under this server's queue-prefix is
+    It removes all tasks, messages, events, artifacts, workers, faults and recorded requests. All
+    waiting claimWork requests and all event streams end. On Azurite only the data under this server's queue-prefix is
     removed. On Azure the answer is 409.
     """
     _control(call).reset()

@@ -177,7 +177,7 @@ def quarantine_worker(call: Call) -> Reply:
 
 @_declaring(f"{_WORKER_TYPE}/{_OF_WORKER}", "Declare a worker", f"worker:{_OF_POOL}/{_OF_WORKER}", "worker")
 def declare_worker(call: Call) -> Reply:
-    """Declare when a worker expires, or, without a property, that it is active. It need not be known."""
+    """Declare when a worker expires, or, without a property, that it is active. It may be unknown so far."""
     return _declare(call)
 
 
