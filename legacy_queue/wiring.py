@@ -115,7 +115,7 @@ def _with_reset(settings: Settings, make: Callable[..., Server], storage: Storag
     queues: dict[str, Mapping[str, str]] = {}
 
     def reset() -> None:
-        """Empty the queue. Raises RequestConflict.
+        """Empty the queue. Raises RequestConflict if the storage is an Azure account.
 
         Raises ServiceUnavailable if it fails. Then the server answers no request until a reset succeeds.
         """

@@ -238,10 +238,7 @@ def _changed(queue: QueueClient, task_id: str, call: str) -> AnswerAndText:
 
 
 def _listed(queue: QueueClient, path: str, name: str, limit: int, **query: Any) -> dict[str, Any]:
-    """The answer with up to ``limit`` items of its list, 0 for all, read page by page.
-
-    If items are left out, standard error says so.
-    """
+    """The answer with up to ``limit`` items of its list, 0 for all. Standard error says if there are more."""
     items: list[Any] = []
     token: str | None = None
     while True:

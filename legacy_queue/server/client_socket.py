@@ -82,10 +82,7 @@ class ClientSocket:
         self._head: bytes | None = None  # the head of the answer, kept until its body comes
 
     def recv(self, size: int) -> bytes:
-        """Return bytes of a request, or b"" if no request begins in time.
-
-        Raises TimeoutError if the rest of a request arrives too slowly.
-        """
+        """Return bytes of a request, or b"" if none begins in time. Raises TimeoutError if it is too slow."""
         self._waiting[self] = None
         try:
             if self.begin:
