@@ -78,8 +78,8 @@ def control_reset(call: Call) -> Reply:
     """Empty the queue, and set its clock to the real time.
 
     It removes all tasks, messages, events, artifacts, workers, faults and recorded requests. All
-    waiting claimWork requests and all event streams end. On Azurite only the data under this server's queue-prefix is
-    removed. On Azure the answer is 409.
+    waiting claimWork requests and all event streams end. On Azurite only the data under this server's
+    queue-prefix is removed. On Azure the answer is 409.
     """
     _control(call).reset()
     return {}

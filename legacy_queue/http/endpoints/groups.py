@@ -152,9 +152,9 @@ def change_task_priority(call: Call) -> Reply:
 def change_task_group_priority(call: Call) -> Reply:
     """Change the priority of all unresolved tasks of a group, as changeTaskPriority does.
 
-    If the client's scopes allow only raising priorities, or only lowering them, a task that needs the opposite
-    stays as it is. Tasks that join the group later keep their own priority. If the call was interrupted, repeat it: it
-    goes on with the remaining tasks.
+    If the client's scopes allow only raising priorities, or only lowering them, a task that needs the
+    opposite stays as it is. Tasks that join the group later keep their own priority. If the call was
+    interrupted, repeat it: it goes on with the remaining tasks.
     """
     site, directions = _directions(call, call.group())
     new = call.body["newPriority"]
