@@ -79,7 +79,8 @@ def explanation_lines(answer: Mapping[str, Any]) -> Iterator[str]:
     yield task_line(answer["status"])
     if "name" in answer:  # a server of 0.1.0 does not have it
         age = parse_time(answer["now"]) - parse_time(answer["created"])
-        yield f"  {printable(answer['name'])}, created {age_words(max(0.0, age.total_seconds()))} ago"
+        created = f"{age_words(max(0.0, age.total_seconds()))} ago"
+        yield f'  The task "{printable(answer["name"])}" was created {created}.'
     yield from (f"  {wait['sentence']}" for wait in answer["waitsFor"])
     moments = (moment for moment in answer["story"] if moment["kind"] != "event")
     for _, group in groupby(moments, itemgetter("what")):

@@ -19,7 +19,7 @@ def test_status_says_why_a_task_waits_and_what_happened_to_it(queue: ServedQueue
     task_id = queue.create(workerType="status-wroker")
     first, what, why, *more = printed(ask("status", task_id)).splitlines()
     assert first == f"{task_id} system/status-wroker pending: run 0 pending"
-    assert what == "  a name, created 0 s ago"
+    assert what == '  The task "a name" was created 0 s ago.'
     asked = "No worker has asked for system/status-wroker in the last 10 days."
     said = f"{asked} Workers ask for system/status-worker."
     assert why == f"  {said}"

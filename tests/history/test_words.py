@@ -54,7 +54,7 @@ def test_status_uses_the_same_words_as_the_page_and_leaves_events_out() -> None:
         "  2026-01-02 04:04:05.678 reclaimTask, taken until T5 (2 times)",
     ]
     named = {"name": "a\x1bname", "created": "2026-01-02T03:04:05.678Z", "now": "2026-01-02T03:09:05.678Z"}
-    assert [*explanation_lines({**answer, **named})][1] == "  a\ufffdname, created 5 min ago"
+    assert [*explanation_lines({**answer, **named})][1] == '  The task "a\ufffdname" was created 5 min ago.'
     done = {**run, "state": "exception", "reasonResolved": "canceled"}
     assert task_line({**status, "state": "exception", "runs": [done]}).endswith("canceled) by g/w")
     pending = {"runId": 0, "state": "pending"}
