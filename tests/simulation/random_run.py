@@ -31,7 +31,7 @@ FAULTS = Faults(
     away_every=60,
 )
 # With these seeds, the tests find the mutants that kills and orders do not find.
-SEEDS = (1, 2, 3)
+SEEDS = (2, 3, 12)
 _CHECK_EVERY = 5.0  # seconds
 _CALM_CHECK_EVERY = 15.0
 # by then everything has expired: groups at the end of the day, dependencies after six days
